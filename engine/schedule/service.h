@@ -1,0 +1,94 @@
+/* engine/schedule/service.h - the engine as a service: jobs in, token events out. What serve, generate, chat and eval stand on.
+ *
+ * One engine thread owns model, KV and sequences. Any thread submits jobs; events of a job come through its callback on the engine
+ * thread, in order, and must not block (copy and wake). Continuous batching, chunked prefill, cancellation. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/error.h"
+#include "engine/sample/sampler.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_service weir_service;
+typedef struct weir_job     weir_job;
+
+typedef enum weir_finish { WEIR_FINISH_NONE, WEIR_FINISH_STOP, WEIR_FINISH_LENGTH, WEIR_FINISH_CANCELED, WEIR_FINISH_ERROR } weir_finish;
+
+typedef enum weir_event_type {
+    WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused                                    */
+    WEIR_EVENT_PROMPT,   /* log-probabilities of one prompt token (only with want_prompt_logprobs), in order      */
+    WEIR_EVENT_TOKEN,    /* one answer token of one choice                                                        */
+    WEIR_EVENT_CHOICE,   /* a choice ended: finish                                                                */
+    WEIR_EVENT_DONE,     /* last event of the job: usage and times; with status != OK the job failed              */
+} weir_event_type;
+
+enum { WEIR_TOP_LOGPROBS = 20 };
+
+typedef struct weir_usage {
+    int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int64_t queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
+} weir_usage;
+
+typedef struct weir_event {
+    weir_event_type     type;
+    int32_t             choice, token;
+    weir_finish         finish;
+    weir_logprob        logprob;                  /* of `token`, when log-probabilities were asked for */
+    const weir_logprob *top;                      /* [n_top], borrowed during the callback */
+    int32_t             n_top;
+    weir_status         status;                   /* DONE */
+    const char         *message;                  /* DONE with status != OK */
+    weir_usage          usage;                    /* ADMITTED (n_cached) and DONE */
+} weir_event;
+
+/* Returns false to end the choice now (a stop string was found): the engine answers with CHOICE/STOP. */
+typedef bool (*weir_event_callback)(void *user, const weir_event *event);
+
+typedef struct weir_request {
+    const int32_t *prompt;              /* copied; [n_prompt], n_prompt >= 1 */
+    int32_t        n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
+    int32_t        n_choices;           /* >= 1, at most the slots; share the prompt's prefill */
+    int32_t        min_tokens;
+    bool           ignore_eos;          /* stop ids get -inf instead of ending the answer */
+    bool           want_logprobs, want_prompt_logprobs, cache_prompt;
+    int32_t        n_top_logprobs;      /* 0 .. WEIR_TOP_LOGPROBS */
+    weir_sampling  sampling;            /* bias list is copied */
+    const char    *cache_salt;          /* NULL: none; copied */
+    weir_event_callback callback;
+    void          *user;
+} weir_request;
+
+typedef struct weir_service_info {
+    const char *model_name;
+    int32_t     n_vocab, n_valid_vocab, d_model, n_layers; /* n_valid: ids that may be drawn */
+    int32_t     window;               /* prompt + answer tokens per sequence */
+    int32_t     trained_context;
+    int32_t     n_slots, queue_limit;
+    int64_t     n_parameters, model_bytes;
+    int64_t     kv_page_bytes, kv_pages_total;
+} weir_service_info;
+
+typedef struct weir_service_stats { /* a consistent copy, any thread */
+    int32_t running, waiting;      /* sequences in the batch, jobs in the queue */
+    int64_t kv_pages_used, kv_pages_total;
+    int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
+} weir_service_stats;
+
+/* EFULL: the queue is full (429). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or bad numbers.
+ * EUNSUPPORTED while draining (503). The job lives until weir_job_release, also after DONE. */
+WEIR_MUST_CHECK weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error);
+void weir_job_cancel(weir_job *job);  /* any thread; DONE with ECANCELED follows unless it was done */
+void weir_job_release(weir_job *job); /* cancels if still running; no callback comes after it returned */
+
+const weir_service_info *weir_service_info_of(const weir_service *service);
+void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
+/* No new jobs; returns when all ended or the deadline passed (then the rest is cancelled). */
+void weir_service_drain(weir_service *service, int64_t deadline_ns);
+
+#ifdef __cplusplus
+}
+#endif

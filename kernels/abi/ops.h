@@ -1,0 +1,214 @@
+/* kernels/abi/ops.h - what a kernel is: one args struct and one contract per op, and the row that the kernel table holds.
+ *
+ * Kernels are pure functions over arrays: no allocation, no I/O, no locks, no globals. Shapes are row-major, slowest first; strides
+ * are in elements. Letters: T rows of the batch (tokens of all sequences, each sequence's rows contiguous), S sequences (segments),
+ * D model width, H query heads, G KV heads, hd head width. All activations are f32. Accumulation is f32 (ref: f64).
+ * A row's result never depends on which other rows share the call. */
+#pragma once
+#include "kernels/abi/dtype.h"
+#include "kernels/abi/kv_page.h"
+#include "kernels/abi/status.h"
+
+typedef enum weir_op {
+    WEIR_OP_EMBED, WEIR_OP_RMSNORM, WEIR_OP_GATED_RMSNORM, WEIR_OP_ROPE, WEIR_OP_MATMUL, WEIR_OP_SWIGLU, WEIR_OP_SIGMOID_GATE,
+    WEIR_OP_ADD, WEIR_OP_KV_WRITE, WEIR_OP_ATTENTION, WEIR_OP_CONV1D, WEIR_OP_GATED_DELTA_RULE, WEIR_OP_COUNT
+} weir_op;
+
+typedef enum weir_backend { WEIR_BACKEND_REF, WEIR_BACKEND_OMP, WEIR_BACKEND_X86, WEIR_BACKEND_ONEDNN, WEIR_BACKEND_CUDA } weir_backend;
+
+/* ---- weights ---------------------------------------------------------------------------------------------- */
+typedef enum weir_layout {
+    WEIR_LAYOUT_ROWS,   /* as in the file: n_out rows of n_in elements of `dtype`                                          */
+    WEIR_LAYOUT_TILES,  /* quantised, repacked for the dot kernels: kernels/x86/tiles.h                                     */
+    WEIR_LAYOUT_ONEDNN, /* packed by oneDNN as f32 or bf16                                                                 */
+} weir_layout;
+
+/* A matrix [n_out, n_in] in the layout of the kernel that will read it. `data` is owned by the model's weight memory. */
+typedef struct weir_weight {
+    const void *data;
+    void       *packed_state; /* layout-private: oneDNN primitives; NULL otherwise                                         */
+    size_t      bytes;        /* of data                                                                                    */
+    int64_t     n_out, n_in;
+    weir_dtype  dtype;        /* ROWS, TILES: the file's type; ONEDNN: f32 or bf16                                          */
+    weir_layout layout;
+} weir_weight;
+
+/* ---- ops --------------------------------------------------------------------------------------------------- */
+/* dst[t,:] = table[ids[t],:] as f32, exact.
+ * shapes : dst [T, dim]; ids [T], 0 <= id < n_vocab; table is file bytes: n_vocab rows of dim elements of `dtype`, unaligned   */
+typedef struct weir_embed_args {
+    float         *dst;
+    const void    *table;
+    const int32_t *ids;
+    int64_t        n_rows, dim, n_vocab;
+    weir_dtype     dtype;
+} weir_embed_args;
+
+/* dst[t,h,:] = src[t,h,:] / sqrt(mean(src[t,h,:]^2) + eps) * weight[:]
+ * shapes : dst, src [n_rows, n_groups, dim] with row and group strides (n_groups 1 for a layer norm, heads for a q or k norm);
+ *          weight [dim]. If `add` is given, src[t,:] += add[t,:] first and the sum is stored to src (the residual stream).
+ * alias  : dst == src allowed when add is NULL
+ * errors : EINVAL if dim <= 0                                                                                                  */
+typedef struct weir_rmsnorm_args {
+    float       *dst, *src;
+    const float *weight, *add;                        /* add: NULL or [n_rows, dim] with add_stride, only with n_groups == 1  */
+    int64_t      n_rows, n_groups, dim;
+    int64_t      dst_stride, dst_group_stride, src_stride, src_group_stride, add_stride;
+    float        eps;
+} weir_rmsnorm_args;
+
+/* dst[r,:] = weight[:] * src[r,:] / sqrt(mean(src[r,:]^2) + eps) * silu(gate[r,:])      (Gated DeltaNet's output norm)
+ * shapes : all [n_rows, dim], contiguous; alias: dst == src allowed                                                            */
+typedef struct weir_gated_rmsnorm_args {
+    float       *dst;
+    const float *src, *gate, *weight;
+    int64_t      n_rows, dim;
+    float        eps;
+} weir_gated_rmsnorm_args;
+
+typedef enum weir_rope_pairing { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS } weir_rope_pairing;
+/* Rotates the first rotary_dim elements of x[t,h,:] in place by angle = (float)positions[t] * frequencies[i], i < rotary_dim / 2;
+ * half split pairs (i, i + rotary_dim/2), pairs (2i, 2i+1). cos and sin are multiplied by `magnitude`.
+ * shapes : x [T, n_heads, *] with strides; positions [T]; frequencies [rotary_dim / 2] (scaling already applied)               */
+typedef struct weir_rope_args {
+    float            *x;
+    const int32_t    *positions;
+    const float      *frequencies;
+    int64_t           n_rows, n_heads, rotary_dim, row_stride, head_stride;
+    float             magnitude;
+    weir_rope_pairing pairing;
+} weir_rope_args;
+
+/* outputs[o].dst[t,:] (+)= W_o x[t,:] (+ bias_o[:])        several matrices that read the same x are one call
+ * shapes : x [T, n_in] with x_stride; dst [T, n_out] with dst_stride; bias NULL or [n_out]; accumulate adds to dst.
+ * numerics: WEIR_LAYOUT_TILES quantises each row of x to int8 per 32 elements (round to nearest even, scale = amax / 127);
+ *           integer sums are exact and groups are added in ascending order in f32, in every kernel: all have the same bits.
+ *           ONEDNN bf16 rounds x to bf16; ONEDNN f32 and ROWS (ref) keep f32.                                                  */
+enum { WEIR_MATMUL_OUTPUTS = 4 };
+typedef struct weir_matmul_output {
+    const weir_weight *weight;
+    float             *dst;
+    const float       *bias;
+    int64_t            dst_stride;
+    bool               accumulate;
+} weir_matmul_output;
+typedef struct weir_matmul_args {
+    const float       *x;
+    int64_t            n_rows, n_in, x_stride;
+    weir_matmul_output outputs[WEIR_MATMUL_OUTPUTS];
+    int32_t            n_outputs;
+} weir_matmul_args;
+
+/* dst[t,i] = silu(gate[t,i]) * up[t,i]     shapes : [T, dim], own row strides; alias: dst == gate or dst == up allowed         */
+typedef struct weir_swiglu_args {
+    float       *dst;
+    const float *gate, *up;
+    int64_t      n_rows, dim, dst_stride, gate_stride, up_stride;
+} weir_swiglu_args;
+
+/* x[t,h,:] *= sigmoid(gate[t,h,:])        shapes : x, gate [T, n_heads, dim] with strides                                      */
+typedef struct weir_sigmoid_gate_args {
+    float       *x;
+    const float *gate;
+    int64_t      n_rows, n_heads, dim, x_stride, x_head_stride, gate_stride, gate_head_stride;
+} weir_sigmoid_gate_args;
+
+/* dst[t,:] += src[t,:]                    shapes : [T, dim] with row strides                                                   */
+typedef struct weir_add_args {
+    float       *dst;
+    const float *src;
+    int64_t      n_rows, dim, dst_stride, src_stride;
+} weir_add_args;
+
+/* One sequence's rows of one layer in the batch, for attention and kv_write. Rows [first_row, first_row + n_rows) are the tokens at
+ * positions n_past .. n_past + n_rows - 1; position p of KV head g lives in pages[g * page_stride + p / 64] at token p % 64.   */
+typedef struct weir_kv_segment {
+    void *const *pages;       /* [G, page_stride], see kernels/abi/kv_page.h                                                    */
+    int64_t      page_stride; /* entries between heads                                                                         */
+    int32_t      first_row, n_rows, n_past;
+} weir_kv_segment;
+
+/* Stores new K and V rows into their pages, converting to the pages' element type (round to nearest even).
+ * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)                                          */
+typedef struct weir_kv_write_args {
+    const float           *k, *v;
+    const weir_kv_segment *segments;
+    int64_t                n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
+    weir_dtype             dtype; /* f16 or f32 */
+} weir_kv_write_args;
+
+/* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's position (and p > position - window if window > 0)
+ * The rows of the batch are already in the pages (kv_write ran before).
+ * shapes : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with out_stride, heads contiguous
+ * order  : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions aligned to 1024, merged in ascending
+ *          order. All depend on absolute positions only, so prefill, decode and any batch give the same bits.                   */
+enum { WEIR_ATTENTION_SPLIT = 1024 };
+typedef struct weir_attention_args {
+    float                 *out;
+    const float           *q;
+    const weir_kv_segment *segments;
+    int64_t                n_segments, n_heads, n_kv_heads, key_dim, value_dim;
+    int64_t                q_stride, q_head_stride, out_stride;
+    int32_t                window; /* 0: all */
+    float                  scale;
+    weir_dtype             dtype;  /* of the pages: f16 or f32 */
+} weir_attention_args;
+
+/* One sequence's rows for the recurrent mixers; state memory belongs to the sequence and is updated in place. */
+typedef struct weir_recurrent_segment {
+    float  *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution                                   */
+    float  *state;        /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule                               */
+    int32_t first_row, n_rows;
+} weir_recurrent_segment;
+
+/* dst[t,c] = silu(sum_j taps[c,j] * u[t - n_taps + 1 + j, c]), u before the first row comes from the history, which is updated
+ * shapes : dst, src [T, C] contiguous, not aliased; taps [C, n_taps], the last tap multiplies the current row; n_taps <= 8      */
+typedef struct weir_conv1d_args {
+    float                        *dst;
+    const float                  *src, *taps;
+    const weir_recurrent_segment *segments;
+    int64_t                       n_segments, n_channels, n_taps;
+} weir_conv1d_args;
+
+/* Gated delta rule (Yang et al. 2024), per V head h with K head m:
+ *   q = q / sqrt(|q|^2 + 1e-6) * key_dim^-0.5, k = k / sqrt(|k|^2 + 1e-6), beta = sigmoid(b), g = a_neg * softplus(a + dt_bias)
+ *   S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  out = S^T q
+ * shapes : q, k [T, Hk, key_dim], v [T, Hv, value_dim] inside rows of qkv_stride; a, b [T, Hv] with ab_stride; a_neg, dt_bias [Hv];
+ *          out [T, Hv, value_dim] contiguous
+ * state  : S[i][j] (i < key_dim, j < value_dim) of head h at ((h * tiles + j / 16) * key_dim + i) * 16 + j % 16, tiles = ceil(value_dim / 16);
+ *          lanes past value_dim are zero
+ * m      : tiled_heads (GGUF order) h % Hk, otherwise h / (Hv / Hk)
+ * numerics: `scan` kernels run the recurrence in order: any cut of a sequence into calls gives the same bits.                   */
+enum { WEIR_DELTA_LANES = 16 };
+typedef struct weir_gated_delta_rule_args {
+    float                        *out;
+    const float                  *q, *k, *v, *a, *b, *a_neg, *dt_bias;
+    const weir_recurrent_segment *segments;
+    int64_t                       n_segments, n_k_heads, n_v_heads, key_dim, value_dim, qkv_stride, ab_stride;
+    bool                          tiled_heads;
+} weir_gated_delta_rule_args;
+
+/* ---- the kernel table ---------------------------------------------------------------------------------------- */
+typedef struct weir_caps { /* what a kernel may ask about the machine; filled once at start */
+    bool x86_v2, x86_v3, x86_v4, avx512_vnni, avx512_bf16;
+    int  cuda_capability; /* 90 for sm_90, 0 without CUDA */
+} weir_caps;
+
+typedef struct weir_kernel_context { /* where to run; filled by offload/, read by kernels */
+    int    omp_device;               /* omp_get_initial_device() is the host; only omp kernels look */
+    int    n_threads;
+    void  *cuda_stream;
+    void  *scratch;                  /* at least row.scratch(args) bytes, 64-byte aligned */
+    size_t scratch_bytes;
+} weir_kernel_context;
+
+typedef struct weir_kernel {
+    weir_op      op;
+    weir_backend backend;
+    const char  *name;       /* "omp.rmsnorm.v4": what --explain prints and [kernels] may pin     */
+    double       atol, rtol; /* allowed error against ref: |x - ref| <= atol + rtol * |ref|          */
+    /* NULL = accepts; otherwise a static reason such as "needs AVX-512". Pure. */
+    const char *(*reject)(const weir_caps *caps, const void *args);
+    size_t      (*scratch)(const void *args); /* bytes; NULL = none */
+    weir_status (*run)(const weir_kernel_context *context, const void *args);
+} weir_kernel;

@@ -1,0 +1,56 @@
+/* offload/dispatch.h - picks a kernel for an op and runs it: the only way the engine reaches kernels.
+ *
+ * The table (kernels/list.inc) is tried in order, fastest first, ref last; the first row that does not reject runs. A pinned name goes
+ * first. Picks are cached per stream and op after the first call with the same reject-relevant shape. */
+#pragma once
+#include <stdbool.h>
+
+#include "engine/base/error.h"
+#include "kernels/abi/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An ordered queue of kernel launches on one device, with its scratch memory. One thread at a time. */
+typedef struct weir_stream weir_stream;
+
+typedef struct weir_stream_options {
+    int32_t     n_threads;     /* 0: all cores */
+    const char *isa;           /* NULL or "auto": best of the machine; "v2", "v3", "v4" force a lower one */
+    const char *pins[WEIR_OP_COUNT]; /* kernel name per op, NULL: first that accepts */
+} weir_stream_options;
+
+WEIR_MUST_CHECK weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error);
+void weir_stream_close(weir_stream *stream);
+const weir_caps *weir_stream_caps(const weir_stream *stream);
+int32_t weir_stream_threads(const weir_stream *stream);
+
+/* Grows the scratch so that this call will fit: worst-case shapes at open, so that steps allocate nothing. */
+WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args);
+size_t weir_stream_scratch_bytes(const weir_stream *stream);
+
+/* The row that would run, NULL if none accepts. `visit` (may be NULL) sees every row of the op with its reject reason (NULL: accepts). */
+typedef void (*weir_kernel_visitor)(void *user, const weir_kernel *kernel, const char *reject);
+const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user);
+const char *weir_op_name(weir_op op);
+bool weir_op_from_name(const char *name, weir_op *out);
+const weir_kernel *weir_kernel_table(size_t *count); /* all rows built for this target, for tests and benches */
+
+/* Typed entries. EUNSUPPORTED when no row accepts, else what the kernel returned. */
+WEIR_MUST_CHECK weir_status weir_embed(weir_stream *stream, const weir_embed_args *args);
+WEIR_MUST_CHECK weir_status weir_rmsnorm(weir_stream *stream, const weir_rmsnorm_args *args);
+WEIR_MUST_CHECK weir_status weir_gated_rmsnorm(weir_stream *stream, const weir_gated_rmsnorm_args *args);
+WEIR_MUST_CHECK weir_status weir_rope(weir_stream *stream, const weir_rope_args *args);
+WEIR_MUST_CHECK weir_status weir_matmul(weir_stream *stream, const weir_matmul_args *args);
+WEIR_MUST_CHECK weir_status weir_swiglu(weir_stream *stream, const weir_swiglu_args *args);
+WEIR_MUST_CHECK weir_status weir_sigmoid_gate(weir_stream *stream, const weir_sigmoid_gate_args *args);
+WEIR_MUST_CHECK weir_status weir_add(weir_stream *stream, const weir_add_args *args);
+WEIR_MUST_CHECK weir_status weir_kv_write(weir_stream *stream, const weir_kv_write_args *args);
+WEIR_MUST_CHECK weir_status weir_attention(weir_stream *stream, const weir_attention_args *args);
+WEIR_MUST_CHECK weir_status weir_conv1d(weir_stream *stream, const weir_conv1d_args *args);
+WEIR_MUST_CHECK weir_status weir_gated_delta_rule(weir_stream *stream, const weir_gated_delta_rule_args *args);
+
+#ifdef __cplusplus
+}
+#endif

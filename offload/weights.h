@@ -1,0 +1,35 @@
+/* offload/weights.h - file tensors into the layout that the fastest matmul kernel reads. */
+#pragma once
+#include "offload/dispatch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How activations meet the weights (`kernels.activations`). */
+typedef enum weir_activations {
+    WEIR_ACTIVATIONS_FAST, /* bf16 for f32/f16/bf16 weights..., int8 for quantised ones              */
+    WEIR_ACTIVATIONS_F32,  /* exact: weights are expanded to f32 (4 bytes each)                      */
+} weir_activations;
+
+/* A matrix as it lies in the file: n_out rows of n_in elements, unaligned. */
+typedef struct weir_matrix_source {
+    const void *data;
+    int64_t     n_out, n_in;
+    weir_dtype  dtype;
+} weir_matrix_source;
+
+/* Layout and bytes that packing will take, for the memory plan. EUNSUPPORTED for a dtype that has no kernel. */
+WEIR_MUST_CHECK weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source,
+                                             weir_activations activations, weir_error *error);
+/* Packs with all threads of the stream into `memory` (plan->bytes, 64-byte aligned; owned by the caller). *plan becomes the weight. */
+WEIR_MUST_CHECK weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
+                                             weir_error *error);
+void weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */
+
+/* Any dtype to f32, bit-exact with the reference; n a multiple of the block. For norms, biases and tests. */
+WEIR_MUST_CHECK weir_status weir_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "engine/base/buffer.h"
+#include "engine/base/checked.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+
+TEST(Error, PrefixKeepsTheFacts)
+{
+    weir_error error = {};
+    EXPECT_EQ(weir_error_set(&error, WEIR_EFORMAT, "tensor %s is bad", "a.b"), WEIR_EFORMAT);
+    EXPECT_EQ(weir_error_prefix(&error, error.code, "%s", "model.gguf"), WEIR_EFORMAT);
+    EXPECT_STREQ(error.text, "model.gguf: tensor a.b is bad");
+}
+
+TEST(Error, LongTextIsCut)
+{
+    weir_error        error = {};
+    const std::string text(5000, 'x');
+    EXPECT_EQ(weir_error_set(&error, WEIR_EIO, "%s", text.c_str()), WEIR_EIO);
+    EXPECT_EQ(std::string(error.text).size(), sizeof error.text - 1);
+}
+
+TEST(Checked, OverflowIsSeen)
+{
+    size_t out = 0;
+    EXPECT_FALSE(weir_mul_size(&out, SIZE_MAX / 2, 3));
+    EXPECT_FALSE(weir_add_size(&out, SIZE_MAX, 1));
+    EXPECT_TRUE(weir_align_size(&out, 65, 64));
+    EXPECT_EQ(out, 128u);
+    EXPECT_FALSE(weir_align_size(&out, SIZE_MAX - 3, 64));
+}
+
+TEST(Buffer, GrowsAndStaysTerminated)
+{
+    weir_buffer buffer = {};
+    for (int i = 0; i < 1000; i++) ASSERT_EQ(weir_buffer_format(&buffer, "%d,", i % 10), WEIR_OK);
+    EXPECT_EQ(buffer.size, 2000u);
+    EXPECT_EQ(buffer.data[buffer.size], '\0');
+    weir_buffer_clear(&buffer);
+    ASSERT_EQ(weir_buffer_add(&buffer, "a\0b", 3), WEIR_OK);
+    EXPECT_EQ(std::string(buffer.data, buffer.size), std::string("a\0b", 3));
+    EXPECT_EQ(weir_buffer_reserve(&buffer, SIZE_MAX - 2), WEIR_ENOMEM);
+    weir_buffer_free(&buffer);
+}
+
+TEST(File, AtomicWriteAndReadBack)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/f";
+    weir_error        error = {};
+    ASSERT_EQ(weir_file_write_atomic(path.c_str(), "hello", 5, &error), WEIR_OK) << error.text;
+    weir_buffer text = {};
+    ASSERT_EQ(weir_file_read(&text, path.c_str(), 5, &error), WEIR_OK) << error.text;
+    EXPECT_STREQ(text.data, "hello");
+    EXPECT_EQ(weir_file_read(&text, path.c_str(), 4, &error), WEIR_EFORMAT);
+    weir_buffer_free(&text);
+    EXPECT_EQ(weir_file_write_atomic("/nonexistent/f", "x", 1, &error), WEIR_EIO);
+    EXPECT_NE(std::string(error.text).find("/nonexistent/f"), std::string::npos);
+}
+
+TEST(File, MapRefusesFoldersAndMissingFiles)
+{
+    weir_map   map;
+    weir_error error = {};
+    EXPECT_EQ(weir_map_open(&map, "/tmp", &error), WEIR_EIO);
+    EXPECT_EQ(weir_map_open(&map, "/nonexistent", &error), WEIR_ENOTFOUND);
+}

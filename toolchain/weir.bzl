@@ -1,0 +1,16 @@
+"""The project's own C and C++ targets: strict warnings, layering checked, C headers usable from C++ tests."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
+WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
+TEST_WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+
+def weir_library(name, copts = [], features = [], **kwargs):
+    cc_library(name = name, copts = WARNINGS + copts, features = ["layering_check"] + features, **kwargs)
+
+def weir_binary(name, copts = [], **kwargs):
+    cc_binary(name = name, copts = WARNINGS + copts, features = ["layering_check"], **kwargs)
+
+def weir_test(name, copts = [], deps = [], size = "small", **kwargs):
+    """A GoogleTest in C++ (gtest's main)."""
+    cc_test(name = name, copts = TEST_WARNINGS + copts, deps = deps + ["@gtest//:gtest"], size = size, **kwargs)
