@@ -29,6 +29,8 @@ int32_t weir_stream_threads(const weir_stream *stream);
 /* Grows the scratch so that this call will fit: worst-case shapes at open, so that steps allocate nothing. */
 WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args);
 size_t weir_stream_scratch_bytes(const weir_stream *stream);
+/* While planning, the typed entries below only reserve scratch for their call and run nothing. */
+void weir_stream_set_planning(weir_stream *stream, bool planning);
 
 /* The row that would run, NULL if none accepts. `visit` (may be NULL) sees every row of the op with its reject reason (NULL: accepts). */
 typedef void (*weir_kernel_visitor)(void *user, const weir_kernel *kernel, const char *reject);
