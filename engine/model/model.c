@@ -182,6 +182,16 @@ int64_t weir_model_parameters(const weir_model *model) { return model->n_paramet
 int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
 size_t  weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
 
+weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
+{
+    const layer *const l = &model->layers[index];
+    return (weir_layer_memory){ .history_offset = l->history_offset, .state_offset = l->state_offset, .kv_index = l->kv_index,
+                                .has_history = l->mixer->history_elements != NULL, .has_state = l->mixer->state_elements != NULL };
+}
+
+const weir_rope_table    *weir_model_rope(const weir_model *model) { return &model->rope; }
+const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index) { return &model->layers[index].options; }
+
 size_t weir_model_decode_bytes(const weir_model *model)
 {
     return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model);

@@ -28,6 +28,14 @@ size_t  weir_model_weight_bytes(const weir_model *model);     /* packed */
 int64_t weir_model_parameters(const weir_model *model);       /* elements of all bound tensors, tied ones once */
 int64_t weir_model_kv_layers(const weir_model *model);        /* layers that keep KV rows */
 size_t  weir_model_recurrent_bytes(const weir_model *model);  /* per sequence */
+/* Where a layer's memory is in a sequence: f32 elements of conv history and recurrent state, index among the KV layers (-1: none). */
+typedef struct weir_layer_memory {
+    int64_t history_offset, state_offset, kv_index;
+    bool    has_history, has_state;
+} weir_layer_memory;
+weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t layer);
+const weir_rope_table *weir_model_rope(const weir_model *model);
+const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t layer);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): the bound of decoding is this / bandwidth. */
 size_t  weir_model_decode_bytes(const weir_model *model);
 /* Tensors of the file that nothing uses (borrowed names); the draft block and vision parts are not counted. */
