@@ -22,6 +22,8 @@ struct weir_stream {
     size_t                 first[WEIR_OP_COUNT + 1];
     weir_kernel_context    context;
     bool                   planning; /* typed entries only reserve scratch */
+    void (*observe)(void *user, weir_op op, const void *args);
+    void *observer;
 };
 
 static const char *const op_names[WEIR_OP_COUNT] = {
@@ -239,8 +241,15 @@ void weir_stream_set_planning(weir_stream *stream, bool planning)
     stream->planning = planning;
 }
 
+void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user)
+{
+    stream->observe  = observe;
+    stream->observer = user;
+}
+
 static weir_status run_op(weir_stream *stream, weir_op op, const void *args)
 {
+    if (stream->observe) stream->observe(stream->observer, op, args);
     if (stream->planning) return weir_stream_reserve(stream, op, args);
     const weir_kernel *kernel = first_accepting(stream, op, args);
     return kernel ? weir_kernel_run(stream, kernel, args) : WEIR_EUNSUPPORTED;

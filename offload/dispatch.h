@@ -32,6 +32,8 @@ WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op,
 size_t weir_stream_scratch_bytes(const weir_stream *stream); /* a call that needs more grows it: after warm-up this must not change */
 /* While planning, the typed entries below only reserve scratch for their call and run nothing. */
 void weir_stream_set_planning(weir_stream *stream, bool planning);
+/* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */
+void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user);
 
 /* The row that would run, NULL if none accepts. `visit` (may be NULL) sees every row of the op with its reject reason (NULL: accepts). */
 typedef void (*weir_kernel_visitor)(void *user, const weir_kernel *kernel, const char *reject);

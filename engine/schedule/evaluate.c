@@ -28,6 +28,7 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
         weir_work     work = { .sequence = sequence, .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens) };
         const bool    is_last = first + work.n_rows == sequence->n_tokens;
         work.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL : is_last ? WEIR_LOGITS_LAST : WEIR_LOGITS_NONE;
+        if (evaluation->before != NULL) evaluation->before(evaluation->user, first, work.n_rows);
         const float      *logits;
         const weir_status status = weir_runner_step(runner, &work, 1, &logits, error);
         if (status == WEIR_EFULL) return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (memory.host)", (int)(first + work.n_rows));

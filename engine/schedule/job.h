@@ -68,7 +68,7 @@ struct weir_service {
 
 /* events.c: callbacks and the ends of choices and jobs. All on the engine thread, without the lock. */
 bool weir_job_emit(weir_job *job, const weir_event *event); /* false: the caller wants this choice to end */
-void weir_choice_end(choice *c, weir_finish finish);
+void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token); /* stop_token: -1 unless a stop id ended it */
 void weir_job_finish(weir_job *job, weir_status status, const char *message); /* ends open choices, sends DONE */
 void weir_job_free(weir_job *job);
 

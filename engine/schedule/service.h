@@ -22,7 +22,7 @@ typedef enum weir_event_type {
     WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused                                    */
     WEIR_EVENT_PROMPT,   /* log-probabilities of one prompt token (only with want_prompt_logprobs), in order      */
     WEIR_EVENT_TOKEN,    /* one answer token of one choice                                                        */
-    WEIR_EVENT_CHOICE,   /* a choice ended: finish                                                                */
+    WEIR_EVENT_CHOICE,   /* a choice ended: finish; token: the stop id that ended it, -1 otherwise                 */
     WEIR_EVENT_DONE,     /* last event of the job: usage and times; with status != OK the job failed              */
 } weir_event_type;
 

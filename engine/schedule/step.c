@@ -229,7 +229,7 @@ static void advance(weir_service *service, choice *c, const float *row)
     const int32_t             token = weir_sample(row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab, &request->sampling, &c->history,
                                                   service->banned, ban ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch);
     if (!ban && is_stop(service, token)) {
-        weir_choice_end(c, WEIR_FINISH_STOP);
+        weir_choice_end(c, WEIR_FINISH_STOP, token);
         return;
     }
     weir_logprob top[WEIR_TOP_LOGPROBS];
@@ -245,9 +245,9 @@ static void advance(weir_service *service, choice *c, const float *row)
     if (job->usage.first_token_ns == 0) job->usage.first_token_ns = weir_clock_ns() - job->submitted_ns;
     const bool go_on = weir_job_emit(job, &event);
     if (!go_on)
-        weir_choice_end(c, WEIR_FINISH_STOP);
+        weir_choice_end(c, WEIR_FINISH_STOP, -1);
     else if (c->n_answer >= request->max_tokens || c->sequence->n_tokens >= service->info.window)
-        weir_choice_end(c, WEIR_FINISH_LENGTH);
+        weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
     else
         c->sequence->tokens[c->sequence->n_tokens++] = token;
 }
@@ -266,7 +266,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         c->is_waiting = false;
         weir_sequence_fork(c->sequence, first->sequence);
         if (job->request.max_tokens == 0)
-            weir_choice_end(c, WEIR_FINISH_LENGTH);
+            weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
         else
             advance(service, c, row);
     }
@@ -281,7 +281,7 @@ static void take_result(weir_service *service, choice *c, const weir_work *work,
     const float *const row = logits + last * (int64_t)service->info.n_vocab;
     if (c->n_answer == 0 && c->index == 0) prompt_is_done(service, c, row);
     if (job->request.max_tokens == 0)
-        weir_choice_end(c, WEIR_FINISH_LENGTH);
+        weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
     else
         advance(service, c, row);
 }
