@@ -1,0 +1,129 @@
+/* engine/config/keys.c - the table of keys and the search in it. */
+#include "engine/config/keys.h"
+
+#include <string.h>
+
+#define FIELD_INT(field)      field
+#define FIELD_FLOAT(field)    field
+#define FIELD_BOOL(field)     field
+#define FIELD_TEXT(field)     field
+#define FIELD_SECRET(field)   field
+#define FIELD_SIZE(field)     field
+#define FIELD_DURATION(field) field##_ms
+#define FIELD_CHOICE(field)   field
+#define FIELD_PINS(field)     field
+
+static const weir_key keys[] = {
+#define SECTION(name, text) { .type = WEIR_KEY_SECTION, .path = #name, .help = (text) },
+#define KEY(kind, field, value, low, high, words, reason, text)                                                                  \
+    { .type = WEIR_KEY_##kind, .path = #field, .initial = (value), .offset = offsetof(weir_config, FIELD_##kind(field)),         \
+      .min = (low), .max = (high), .allowed = (words), .later = (reason), .help = (text) },
+#include "engine/config/keys.inc"
+#undef SECTION
+#undef KEY
+};
+
+#define POINTER_INT      int64_t *
+#define POINTER_FLOAT    double *
+#define POINTER_BOOL     bool *
+#define POINTER_TEXT     weir_config_text *
+#define POINTER_SECRET   weir_config_text *
+#define POINTER_SIZE     int64_t *
+#define POINTER_DURATION int64_t *
+#define POINTER_CHOICE   weir_config_text *
+#define POINTER_PINS     weir_config_pin(*)[WEIR_CONFIG_PINS]
+#define SECTION(name, text)
+#define KEY(kind, field, value, low, high, words, reason, text) \
+    _Static_assert(_Generic(&((weir_config *)0)->FIELD_##kind(field), POINTER_##kind: 1, default: 0), "the type of " #field);
+#include "engine/config/keys.inc"
+#undef SECTION
+#undef KEY
+
+enum { N_KEYS = sizeof keys / sizeof keys[0], LONGEST = 64 };
+
+const weir_key *weir_keys(size_t *count)
+{
+    *count = N_KEYS;
+    return keys;
+}
+
+const weir_key *weir_key_find(const char *path, const char **member)
+{
+    *member = NULL;
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (keys[i].type == WEIR_KEY_SECTION) continue;
+        const size_t length = strlen(keys[i].path);
+        if (strncmp(keys[i].path, path, length) != 0) continue;
+        if (path[length] == '\0') return &keys[i];
+        if (keys[i].type != WEIR_KEY_PINS || path[length] != '.') continue;
+        *member = path + length + 1;
+        return &keys[i];
+    }
+    return NULL;
+}
+
+bool weir_key_is_section(const char *path)
+{
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (keys[i].type == WEIR_KEY_SECTION && strncmp(keys[i].path, path, length) == 0 &&
+            (keys[i].path[length] == '\0' || keys[i].path[length] == '.'))
+            return true;
+    return false;
+}
+
+/* Levenshtein distance; texts longer than LONGEST are compared by their beginnings. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    const size_t n_a = strnlen(a, LONGEST), n_b = strnlen(b, LONGEST);
+    size_t       row[LONGEST + 1];
+    for (size_t j = 0; j <= n_b; j++) row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t shorter = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = replaced < shorter ? replaced : shorter;
+        }
+    }
+    return row[n_b];
+}
+
+/* A path without a dot is also compared with the last part of each key: "port" means "server.port". */
+const char *weir_key_nearest(const char *path)
+{
+    const char *nearest = keys[0].path;
+    size_t      best = SIZE_MAX;
+    for (size_t i = 0; i < N_KEYS; i++) {
+        if (keys[i].type == WEIR_KEY_SECTION) continue;
+        size_t            distance = 2 * edit_distance(path, keys[i].path);
+        const char *const last = strrchr(keys[i].path, '.') + 1;
+        if (strchr(path, '.') == NULL) {
+            const size_t by_last = 2 * edit_distance(path, last) + 1; /* a whole path wins a draw */
+            if (by_last < distance) distance = by_last;
+        }
+        if (distance >= best) continue;
+        best = distance;
+        nearest = keys[i].path;
+    }
+    return nearest;
+}
+
+const char *weir_key_type_text(weir_key_type type)
+{
+    switch (type) {
+    case WEIR_KEY_INT: return "an integer";
+    case WEIR_KEY_FLOAT: return "a number";
+    case WEIR_KEY_BOOL: return "true or false";
+    case WEIR_KEY_TEXT:
+    case WEIR_KEY_SECRET: return "a text";
+    case WEIR_KEY_SIZE: return "a size such as \"512MiB\" or \"6GiB\"";
+    case WEIR_KEY_DURATION: return "a duration such as \"500ms\" or \"30s\"";
+    case WEIR_KEY_CHOICE: return "one of";
+    case WEIR_KEY_PINS: return "a table of op = \"kernel\"";
+    case WEIR_KEY_SECTION: break;
+    }
+    return "a table of keys";
+}

@@ -1,0 +1,46 @@
+/* engine/config/keys.h - the table of keys as data, and values as text. Internal to engine/config and its tests. */
+#pragma once
+#include "engine/config/config.h"
+#include "engine/config/toml.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum weir_key_type {
+    WEIR_KEY_INT, WEIR_KEY_FLOAT, WEIR_KEY_BOOL, WEIR_KEY_TEXT, WEIR_KEY_SECRET, WEIR_KEY_SIZE, WEIR_KEY_DURATION, WEIR_KEY_CHOICE,
+    WEIR_KEY_PINS, WEIR_KEY_SECTION
+} weir_key_type;
+
+typedef struct weir_key {
+    weir_key_type type;
+    const char   *path, *initial; /* "server.port", "8080" */
+    size_t        offset;         /* of the field in weir_config */
+    double        min, max;       /* exact for integers: limits stay below 2^53 */
+    const char   *allowed;        /* CHOICE: "a|b|c" */
+    const char   *later;          /* not NULL: only `initial` is taken, for this reason */
+    const char   *help;
+} weir_key;
+
+const weir_key *weir_keys(size_t *count); /* sections and keys, in order */
+/* NULL when there is none. *member is what follows the path of a PINS key ("kernels.pin.matmul" -> "matmul"), else NULL. */
+const weir_key *weir_key_find(const char *path, const char **member);
+bool weir_key_is_section(const char *path);  /* also a part of one: "kv" of "kv.policy" */
+const char *weir_key_nearest(const char *path); /* by edit distance, never NULL */
+const char *weir_key_type_text(weir_key_type type);
+
+/* Sets a value that came as a TOML node, or as text (quotes optional). Texts of errors begin with the key. */
+WEIR_MUST_CHECK weir_status weir_key_assign_node(const weir_key *key, const char *member, weir_config *config, const weir_toml_node *node,
+                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status weir_key_assign_text(const weir_key *key, const char *member, weir_config *config, const char *value,
+                                                 weir_error *error);
+/* The value as TOML: 8080, "6GiB", "f16". Not for sections and PINS. */
+WEIR_MUST_CHECK weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_buffer *out);
+
+/* "6GiB" -> bytes, "500ms" -> milliseconds. `problem` says what is wrong with the text. */
+bool weir_parse_size(const char *text, int64_t *bytes, const char **problem);
+bool weir_parse_duration(const char *text, int64_t *milliseconds, const char **problem);
+
+#ifdef __cplusplus
+}
+#endif

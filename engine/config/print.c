@@ -1,0 +1,96 @@
+/* engine/config/print.c - the configuration as TOML text: the reference with its comments, and the effective values. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/config/keys.h"
+
+enum { COLUMNS = 100 };
+
+/* "# text", broken at spaces. */
+static weir_status comment(weir_buffer *out, const char *text)
+{
+    while (*text != '\0') {
+        size_t length = strlen(text);
+        if (length > COLUMNS - 2) {
+            length = COLUMNS - 2;
+            while (length > 0 && text[length] != ' ') length--;
+            if (length == 0) length = strcspn(text, " ");
+        }
+        WEIR_TRY(weir_buffer_format(out, "# %.*s\n", (int)length, text));
+        text += length + (text[length] == ' ');
+    }
+    return WEIR_OK;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *const dot = strrchr(path, '.');
+    return dot == NULL ? path : dot + 1;
+}
+
+static bool limits_matter(const weir_key *key)
+{
+    return key->type == WEIR_KEY_INT || key->type == WEIR_KEY_FLOAT;
+}
+
+static weir_status describe_key(const weir_key *key, const weir_config *defaults, weir_buffer *out)
+{
+    WEIR_TRY(comment(out, key->help));
+    if (key->type == WEIR_KEY_PINS) return weir_buffer_format(out, "# %s.OP: a text\n\n", key->path);
+    if (key->type == WEIR_KEY_CHOICE)
+        WEIR_TRY(weir_buffer_format(out, "# One of: %s\n", key->allowed));
+    else if (limits_matter(key))
+        WEIR_TRY(weir_buffer_format(out, "# %s, %.15g to %.15g\n", key->type == WEIR_KEY_INT ? "Integer" : "Number", key->min, key->max));
+    if (key->later != NULL) WEIR_TRY(weir_buffer_format(out, "# Takes only this value now: %s.\n", key->later));
+    WEIR_TRY(weir_buffer_format(out, "%s = ", last_part(key->path)));
+    WEIR_TRY(weir_key_value(key, defaults, out));
+    return weir_buffer_text(out, "\n\n");
+}
+
+weir_status weir_config_describe(weir_buffer *out)
+{
+    weir_config *const defaults = malloc(sizeof *defaults);
+    if (defaults == NULL) return WEIR_ENOMEM;
+    weir_config_default(defaults);
+    size_t                n_keys;
+    const weir_key *const keys = weir_keys(&n_keys);
+    weir_status           status = weir_buffer_text(out,
+                                          "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too (\"30s\").\n"
+                                          "# Any key can be given on the command line: --set server.port=8081\n\n");
+    for (size_t i = 0; i < n_keys && status == WEIR_OK; i++) {
+        if (keys[i].type != WEIR_KEY_SECTION) {
+            status = describe_key(&keys[i], defaults, out);
+            continue;
+        }
+        status = comment(out, keys[i].help);
+        if (status == WEIR_OK) status = weir_buffer_format(out, "[%s]\n\n", keys[i].path);
+    }
+    free(defaults);
+    return status;
+}
+
+static weir_status print_pins(const weir_config *config, weir_buffer *out)
+{
+    for (size_t i = 0; i < WEIR_CONFIG_PINS && config->kernels.pin[i].op[0] != '\0'; i++)
+        WEIR_TRY(weir_buffer_format(out, "pin.%s = \"%s\"\n", config->kernels.pin[i].op, config->kernels.pin[i].kernel));
+    return WEIR_OK;
+}
+
+weir_status weir_config_print(const weir_config *config, weir_buffer *out)
+{
+    size_t                n_keys;
+    const weir_key *const keys = weir_keys(&n_keys);
+    for (size_t i = 0; i < n_keys; i++) {
+        if (keys[i].type == WEIR_KEY_SECTION) {
+            WEIR_TRY(weir_buffer_format(out, "%s[%s]\n", i > 0 ? "\n" : "", keys[i].path));
+        } else if (keys[i].type == WEIR_KEY_PINS) {
+            WEIR_TRY(print_pins(config, out));
+        } else {
+            WEIR_TRY(weir_buffer_format(out, "%s = ", last_part(keys[i].path)));
+            WEIR_TRY(weir_key_value(&keys[i], config, out));
+            WEIR_TRY(weir_buffer_text(out, "\n"));
+        }
+    }
+    return WEIR_OK;
+}
