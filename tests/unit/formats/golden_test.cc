@@ -73,7 +73,7 @@ TEST(Golden, EveryContainerOpens)
         EXPECT_GT(walk(directory), 0u) << entry.path();
         EXPECT_EQ(weir_tensor_directory_path(directory.get()), entry.path().string());
     }
-    EXPECT_EQ(n_folders, 9);
+    EXPECT_EQ(n_folders, 10);
     EXPECT_GE(n_files, 30);
 }
 
