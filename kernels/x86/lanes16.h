@@ -11,7 +11,11 @@
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 
-enum { LANES_MAX_ROWS = 4, LANES_PAIR = 2 }; /* rows per pass; tiles whose sums are interleaved */
+#ifndef MR
+#define MR 6
+#define PR 2
+#endif
+enum { LANES_MAX_ROWS = MR, LANES_PAIR = PR }; /* rows per pass; tiles whose sums are interleaved */
 typedef __m512i lanes_int;
 typedef __m512  lanes_float;
 typedef __m512i lanes_codes; /* [16 rows][4 inputs] u8   */
@@ -39,6 +43,8 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
     return _mm512_set1_epi32(four);
 }
 LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x) { return _mm512_dpbusd_epi32(sum, c, x); }
+/* Nothing is moved over this point: without it the compiler loads the operands of the next sums early and spills the accumulators. */
+LANES_INLINE void lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
