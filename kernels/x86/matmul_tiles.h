@@ -3,7 +3,11 @@
 #pragma once
 #include "kernels/x86/tiles.h"
 
-enum { WEIR_TILES_MAX_ROWS = 8, WEIR_TILES_FORMATS = 8 };
+enum {
+    WEIR_TILES_FORMATS = 8,
+    WEIR_TILES_MAX_ROWS = 8,
+    WEIR_TILES_STREAM_ROWS = 4, /* passes of so many rows or less prefetch */
+};
 
 /* A few activation rows (a block) against one panel.
  *   codes  [groups][rows][32]     scales [groups][rows]
@@ -16,7 +20,7 @@ typedef struct weir_tiles_pass {
     int64_t        n_groups;
     const char    *ahead;        /* one record from here is prefetched at each group; may point anywhere */
     int64_t        ahead_stride; /* bytes from group to group                                            */
-    float         *sums;         /* [rows][64] */
+    float         *sums;         /* [rows][32] */
 } weir_tiles_pass;
 
 /* Where one row's quantised groups go; strides are those between groups. */

@@ -15,99 +15,88 @@
 #define PREFETCH(p) __builtin_prefetch(p, 0, HINT)
 #define UNROLL _Pragma("clang loop unroll(full)")
 
-/* First byte of a tile's codes in a record; its vectors are 128 bytes apart. */
-LANES_INLINE int tile_at(int tile, weir_tile_codes kind) { return tile / 2 * (kind == WEIR_TILE_U8 ? 1024 : 512) + tile % 2 * 64; }
-
-LANES_INLINE lanes_codes tile_codes(const uint8_t *tile, int quad, weir_tile_codes kind)
+LANES_INLINE lanes_codes tile_codes(const uint8_t *record, int tile, int quad, weir_tile_codes kind)
 {
-    if (kind == WEIR_TILE_U8) return lanes_codes_load(tile + quad * 128);
-    const lanes_codes both = lanes_codes_load(tile + quad % 4 * 128), codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
+    const uint8_t *at = record + tile * 64;
+    if (kind == WEIR_TILE_U8) return lanes_codes_load(at + quad * 128);
+    const lanes_codes both = lanes_codes_load(at + quad % 4 * 128), codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
     return kind == WEIR_TILE_U4_TABLE ? lanes_codes_table(codes, weir_tile_table) : codes;
 }
 
-/* LANES_PAIR tiles from tile `first`, one split of one group: adds to acc. All arguments but the pointers are constants. */
-LANES_INLINE void add_split(lanes_float acc[][WEIR_PANEL_TILES], const weir_tiles_pass *pass, const uint8_t *record,
-                            const uint8_t *scales, const char *ahead, int64_t group, int first, int split, int rows, weir_tile_codes kind, bool minimum, int splits)
+typedef lanes_float tile_pair[WEIR_PANEL_TILES];
+
+/* acc [rows] += one split of one record. All arguments but the pointers and `group` are constants of the loop that is compiled. */
+LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record, const char *ahead, int64_t group, int split,
+                            int rows, weir_tile_codes kind, bool minimum, int splits)
 {
-    const int     quads = 8 / splits, code_bytes = kind == WEIR_TILE_U8 ? 2048 : 1024;
+    const int     quads = 8 / splits, scales_at = (kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64, minima_at = scales_at + splits * 64;
     const int8_t *x = pass->codes + group * rows * WEIR_TILE_GROUP;
     const int64_t sides = (group * splits + split) * rows;
-    lanes_int     sums[WEIR_TILES_MAX_ROWS][LANES_PAIR];
+    lanes_int     sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
     UNROLL
     for (int r = 0; r < rows; r++) {
         const lanes_int start = lanes_int_all(minimum ? 0 : ((const int32_t *)pass->sides)[sides + r]);
         UNROLL
-        for (int t = 0; t < LANES_PAIR; t++) sums[r][t] = start;
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) sums[r][t] = start;
     }
     UNROLL
     for (int i = 0; i < quads; i++) {
         const int   quad = splits == 2 ? split * 4 + i : kind == WEIR_TILE_U8 ? i : i % 2 * 4 + i / 2;
-        lanes_codes codes[LANES_PAIR];
+        lanes_codes codes[WEIR_PANEL_TILES];
         UNROLL
-        for (int t = 0; t < LANES_PAIR; t++) {
-            codes[t] = tile_codes(record + tile_at(first + t, kind), quad, kind);
-            if (ahead && (kind == WEIR_TILE_U8 || quad < 4)) PREFETCH(ahead + tile_at(first + t, kind) + quad * 128);
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) {
+            codes[t] = tile_codes(record, t, quad, kind);
+            if (rows <= WEIR_TILES_STREAM_ROWS && (kind == WEIR_TILE_U8 || quad < 4)) PREFETCH(ahead + quad * 128 + t * 64);
         }
         UNROLL
         for (int r = 0; r < rows; r++) {
             const lanes_input input = lanes_input_load(x + r * WEIR_TILE_GROUP + quad * 4);
             UNROLL
-            for (int t = 0; t < LANES_PAIR; t++) sums[r][t] = lanes_dot(sums[r][t], codes[t], input);
+            for (int t = 0; t < WEIR_PANEL_TILES; t++) sums[r][t] = lanes_dot(sums[r][t], codes[t], input);
         }
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
-        for (int t = 0; t < LANES_PAIR; t++) lanes_pin(&sums[r][t]);
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_pin(&sums[r][t]);
     }
-    const int scales_at = (split * WEIR_PANEL_ROWS + first * WEIR_TILE_LANES) * 2, minima_at = scales_at + splits * WEIR_PANEL_ROWS * 2;
+    if (rows <= WEIR_TILES_STREAM_ROWS) PREFETCH(ahead + scales_at);
+    if (rows <= WEIR_TILES_STREAM_ROWS && minimum) PREFETCH(ahead + minima_at);
     UNROLL
-    for (int t = 0; t < LANES_PAIR; t++) {
-        const lanes_float scale = lanes_from_half(scales + scales_at + t * WEIR_TILE_LANES * 2);
-        if (ahead && (first + t) % 2 == 0) PREFETCH(ahead + code_bytes + scales_at + t * WEIR_TILE_LANES * 2);
+    for (int t = 0; t < WEIR_PANEL_TILES; t++) {
+        const lanes_float scale = lanes_from_half(record + scales_at + t * 32);
         UNROLL
         for (int r = 0; r < rows; r++) {
             const lanes_float product = lanes_mul(scale, lanes_all(pass->scales[group * rows + r]));
-            acc[r][first + t] = lanes_fma(lanes_from_int(sums[r][t]), product, acc[r][first + t]);
+            acc[r][t] = lanes_fma(lanes_from_int(sums[r][t]), product, acc[r][t]);
         }
         if (!minimum) continue;
-        const lanes_float low = lanes_from_half(scales + minima_at + t * WEIR_TILE_LANES * 2);
-        if (ahead && (first + t) % 2 == 0) PREFETCH(ahead + code_bytes + minima_at + t * WEIR_TILE_LANES * 2);
+        const lanes_float low = lanes_from_half(record + minima_at + t * 32);
         UNROLL
-        for (int r = 0; r < rows; r++)
-            acc[r][first + t] = lanes_fma(low, lanes_all(((const float *)pass->sides)[sides + r]), acc[r][first + t]);
+        for (int r = 0; r < rows; r++) acc[r][t] = lanes_fma(low, lanes_all(((const float *)pass->sides)[sides + r]), acc[r][t]);
     }
 }
 
-/* `tiles` tiles at a time: all four while weights stream from memory, fewer with more rows when they come from L2. */
-LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, int tiles, weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_codes kind, bool minimum, int splits)
 {
     const weir_tiles_pass pass = *job;
-    const int64_t         record_bytes = (kind == WEIR_TILE_U8 ? 2048 : 1024) + splits * WEIR_PANEL_ROWS * 2 * (minimum ? 2 : 1);
-    for (int from = 0; from < WEIR_PANEL_TILES; from += tiles) {
-        const uint8_t *record = pass.panel + tile_at(from, kind);
-        const uint8_t *scales = pass.panel + (kind == WEIR_TILE_U8 ? 2048 : 1024) + from * WEIR_TILE_LANES * 2;
-        const char    *ahead = pass.ahead;
-        lanes_float    acc[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
+    const int64_t         record_bytes = (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
+    const uint8_t        *record = pass.panel;
+    const char           *ahead = pass.ahead;
+    tile_pair             acc[WEIR_TILES_MAX_ROWS];
+    UNROLL
+    for (int r = 0; r < rows; r++) {
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            UNROLL
-            for (int t = 0; t < tiles; t++) acc[r][t] = lanes_zero();
-        }
-        for (int64_t group = 0; group < pass.n_groups; group++, record += record_bytes, scales += record_bytes, ahead += pass.ahead_stride) {
-            UNROLL
-            for (int first = 0; first < tiles; first += LANES_PAIR) {
-                UNROLL
-                for (int split = 0; split < splits; split++)
-                    add_split(acc, &pass, record, scales, tiles == WEIR_PANEL_TILES ? ahead : NULL, group, first, split, rows, kind, minimum, splits);
-            }
-        }
-        float *sums = pass.sums + from * WEIR_TILE_LANES;
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) acc[r][t] = lanes_zero();
+    }
+    for (int64_t group = 0; group < pass.n_groups; group++, record += record_bytes, ahead += pass.ahead_stride) {
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            UNROLL
-            for (int t = 0; t < tiles; t++) lanes_store(sums + r * WEIR_PANEL_ROWS + t * WEIR_TILE_LANES, acc[r][t]);
-        }
+        for (int split = 0; split < splits; split++) add_split(acc, &pass, record, ahead, group, split, rows, kind, minimum, splits);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_store(pass.sums + r * WEIR_PANEL_ROWS + t * WEIR_TILE_LANES, acc[r][t]);
     }
 }
 
@@ -121,5 +110,5 @@ static void quantise_groups(const weir_tiles_row *row, const float *x, int64_t n
     }
 }
 
-#define PASS(index, kind, minimum, splits, rows, tiles) \
-    static void pass_##index##_##rows(const weir_tiles_pass *job) { multiply_pass(job, rows, tiles, kind, minimum, splits); }
+#define PASS(index, kind, minimum, splits, rows) \
+    static void pass_##index##_##rows(const weir_tiles_pass *job) { multiply_pass(job, rows, kind, minimum, splits); }

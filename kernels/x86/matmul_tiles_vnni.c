@@ -2,14 +2,10 @@
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 
-#ifndef BT
-#define BT 2
-#endif
-#define X(index, kind, minimum, splits)                                                            \
-    PASS(index, kind, minimum, splits, 1, 4) PASS(index, kind, minimum, splits, 2, 4)              \
-    PASS(index, kind, minimum, splits, 3, 4) PASS(index, kind, minimum, splits, 4, 4)              \
-    PASS(index, kind, minimum, splits, 5, BT) PASS(index, kind, minimum, splits, 6, BT) \
-    PASS(index, kind, minimum, splits, 7, BT)
+#define X(index, kind, minimum, splits)                                                   \
+    PASS(index, kind, minimum, splits, 1) PASS(index, kind, minimum, splits, 2)           \
+    PASS(index, kind, minimum, splits, 3) PASS(index, kind, minimum, splits, 4)           \
+    PASS(index, kind, minimum, splits, 5) PASS(index, kind, minimum, splits, 6) PASS(index, kind, minimum, splits, 7)
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
 

@@ -212,17 +212,10 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
 }
 
 /* ---- records ------------------------------------------------------------------------------------------------- */
-/* Where the codes of a row begin in its record; byte vectors of a tile are 128 apart. */
-static int first_code(weir_tile_codes kind, int row)
-{
-    const int tile = row / WEIR_TILE_LANES, lane = row % WEIR_TILE_LANES;
-    return tile / 2 * (kind == WEIR_TILE_U8 ? 1024 : 512) + tile % 2 * 64 + lane * 4;
-}
-
-/* Eight groups of four codes of one row to their places in the record. */
+/* Eight groups of four codes of one row to their places in the record: byte vectors of both tiles are 128 bytes. */
 static void put_codes(uint8_t *record, weir_tile_codes kind, int row, const uint8_t *codes)
 {
-    uint8_t *at = record + first_code(kind, row);
+    uint8_t *at = record + row * 4;
     if (kind == WEIR_TILE_U8) {
         for (int j = 0; j < 8; j++) memcpy(at + j * 128, codes + j * 4, 4);
         return;
@@ -273,7 +266,7 @@ weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int
     const int     input = (int)(column % WEIR_TILE_GROUP);
     const uint8_t *record = (const uint8_t *)weight->data + (size_t)(row / WEIR_PANEL_ROWS) * weir_panel_bytes(format, weight->n_in)
                             + (size_t)(column / WEIR_TILE_GROUP) * weir_record_bytes(format);
-    const uint8_t *codes = record + first_code(format.codes, (int)(row % WEIR_PANEL_ROWS)) + input % 4;
+    const uint8_t *codes = record + row % WEIR_PANEL_ROWS * 4 + input % 4;
     int            code;
     if (format.codes == WEIR_TILE_U8) {
         code = codes[input / 4 * 128];
