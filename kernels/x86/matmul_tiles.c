@@ -108,19 +108,6 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
 }
 
 /* ---- panels --------------------------------------------------------------------------------------------------- */
-static void put_sums(const weir_matmul_output *output, const float *sums, float unit, int64_t first_row, int64_t rows, int64_t first_out)
-{
-    const int64_t left = output->weight->n_out - first_out, n = left < WEIR_PANEL_ROWS ? left : WEIR_PANEL_ROWS;
-    const float  *bias = output->bias ? output->bias + first_out : NULL;
-    for (int64_t r = 0; r < rows; r++, sums += WEIR_PANEL_ROWS) {
-        float *dst = output->dst + (first_row + r) * output->dst_stride + first_out;
-        for (int64_t i = 0; i < n; i++) {
-            const float product = sums[i] * unit, biased = bias ? product + bias[i] : product;
-            dst[i] = output->accumulate ? dst[i] + biased : biased;
-        }
-    }
-}
-
 /* Rows [first_row, end_row) against one panel of one output. first_row is the start of a block. */
 static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, const char *scratch, int32_t o,
                            int64_t panel, int64_t first_row, int64_t end_row)
@@ -129,12 +116,12 @@ static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_
     const weir_tile_format    format = p->formats[o];
     const size_t              panel_bytes = weir_panel_bytes(format, args->n_in);
     const int64_t             blocks = (end_row - first_row + p->block_rows - 1) / p->block_rows;
+    const int64_t             first_out = panel * WEIR_PANEL_ROWS;
     const int64_t             record_lines = (int64_t)weir_record_bytes(format) / 64, stride = (record_lines + blocks - 1) / blocks * 64;
     const uint8_t            *data = (const uint8_t *)output->weight->data + (size_t)panel * panel_bytes;
     const char               *ahead = (const char *)data + (blocks == 1 ? PREFETCH_BYTES : (int64_t)panel_bytes);
     for (int64_t row = first_row, b = 0; row < end_row; row += p->block_rows, b++) {
-        const int64_t   rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
-        _Alignas(64) float sums[WEIR_TILES_MAX_ROWS * WEIR_PANEL_ROWS];
+        const int64_t         rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
         const weir_tiles_pass pass = {
             .panel = data,
             .codes = (const int8_t *)scratch + row * args->n_in,
@@ -143,10 +130,14 @@ static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_
             .n_groups = p->n_groups,
             .ahead = ahead + b * stride * p->n_groups,
             .ahead_stride = stride,
-            .sums = sums,
+            .dst = output->dst + row * output->dst_stride + first_out,
+            .bias = output->bias ? output->bias + first_out : NULL,
+            .dst_stride = output->dst_stride,
+            .n = output->weight->n_out - first_out < WEIR_PANEL_ROWS ? output->weight->n_out - first_out : WEIR_PANEL_ROWS,
+            .unit = format.unit,
+            .accumulate = output->accumulate,
         };
         isa->pass[weir_tiles_format_index(format)][rows](&pass);
-        put_sums(output, sums, format.unit, row, rows, panel * WEIR_PANEL_ROWS);
     }
 }
 

@@ -20,7 +20,11 @@ typedef struct weir_tiles_pass {
     int64_t        n_groups;
     const char    *ahead;        /* one record from here is prefetched at each group; may point anywhere */
     int64_t        ahead_stride; /* bytes from group to group                                            */
-    float         *sums;         /* [rows][32] */
+    float         *dst;          /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
+    const float   *bias;         /* NULL or [n] */
+    int64_t        dst_stride, n;
+    float          unit;
+    bool           accumulate;
 } weir_tiles_pass;
 
 /* Where one row's quantised groups go; strides are those between groups. */

@@ -77,6 +77,34 @@ LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const 
     }
 }
 
+LANES_INLINE void store_lanes(float *dst, lanes_float product, const float *bias, bool accumulate)
+{
+    if (bias) product = lanes_add(product, lanes_load(bias));
+    if (accumulate) product = lanes_add(lanes_load(dst), product);
+    lanes_store(dst, product);
+}
+
+LANES_INLINE void store_row(const weir_tiles_pass *pass, int row, const lanes_float acc[WEIR_PANEL_TILES])
+{
+    float *const      dst = pass->dst + row * pass->dst_stride;
+    const lanes_float unit = lanes_all(pass->unit);
+    if (__builtin_expect(pass->n == WEIR_PANEL_ROWS, 1)) {
+        UNROLL
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) {
+            const int at = t * WEIR_TILE_LANES;
+            store_lanes(dst + at, lanes_mul(acc[t], unit), pass->bias ? pass->bias + at : NULL, pass->accumulate);
+        }
+        return;
+    }
+    float sums[WEIR_PANEL_ROWS];
+    UNROLL
+    for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_store(sums + t * WEIR_TILE_LANES, lanes_mul(acc[t], unit));
+    for (int64_t i = 0; i < pass->n; i++) {
+        const float biased = pass->bias ? sums[i] + pass->bias[i] : sums[i];
+        dst[i] = pass->accumulate ? dst[i] + biased : biased;
+    }
+}
+
 LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_codes kind, bool minimum, int splits)
 {
     const weir_tiles_pass pass = *job;
@@ -94,10 +122,7 @@ LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_
         for (int split = 0; split < splits; split++) add_split(acc, &pass, record, ahead, group, split, rows, kind, minimum, splits);
     }
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        UNROLL
-        for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_store(pass.sums + r * WEIR_PANEL_ROWS + t * WEIR_TILE_LANES, acc[r][t]);
-    }
+    for (int r = 0; r < rows; r++) store_row(&pass, r, acc[r]);
 }
 
 static void quantise_groups(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums)

@@ -11,7 +11,7 @@ WEIR_TILES_FORMAT_MAP(X)
 
 static const weir_tiles_isa isa = {
     .few_rows = 4,
-    .many_rows = MR,
+    .many_rows = 6,
     .pass = {
 #define X(index, kind, minimum, splits) { NULL, pass_##index##_1, pass_##index##_2, pass_##index##_3, pass_##index##_4, pass_##index##_5, pass_##index##_6, pass_##index##_7 },
         WEIR_TILES_FORMAT_MAP(X)
