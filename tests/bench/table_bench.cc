@@ -7,7 +7,7 @@
 
 #include "offload/bandwidth.h"
 #include "offload/dispatch.h"
-#include "tests/kernel/cases.h"
+#include "tests/kernel/matmul_cases.h"
 
 namespace weir_test {
 namespace {
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     benchmark::AddCustomContext("read bandwidth", "best " + std::to_string(bandwidth.best) + ", median " + std::to_string(bandwidth.median) + " GB/s");
     for (size_t i = 0; i < weir_kernel_count(); i++) {
         const weir_kernel *row = weir_kernel_at(i);
-        for (const Case &test_case : bench_cases(row->op))
+        for (const Case &test_case : bench_cases(row->op, stream))
             if (row->backend != WEIR_BACKEND_REF)
                 benchmark::RegisterBenchmark((std::string(row->name) + "/" + test_case.name).c_str(),
                                              [=](benchmark::State &state) { measure(state, stream, row, test_case); })

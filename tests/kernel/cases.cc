@@ -92,14 +92,12 @@ void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
 
 std::vector<Case> parity_cases(weir_op op)
 {
-    if (op == WEIR_OP_MATMUL) return matmul_cases();
     const std::vector<Case> cases = rowwise_cases(op);
     return cases.empty() ? sequence_cases(op) : cases;
 }
 
 std::vector<Case> bench_cases(weir_op op)
 {
-    if (op == WEIR_OP_MATMUL) return matmul_benches();
     const std::vector<Case> cases = rowwise_benches(op);
     return cases.empty() ? sequence_benches(op) : cases;
 }

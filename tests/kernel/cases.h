@@ -77,7 +77,7 @@ struct Case {
     Work                                                    work;
 };
 
-// Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill.
+// Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill. Nothing for matmul: see matmul_cases.h.
 std::vector<Case> parity_cases(weir_op op);
 std::vector<Case> bench_cases(weir_op op);
 

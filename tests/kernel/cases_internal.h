@@ -10,8 +10,6 @@ std::vector<Case> rowwise_cases(weir_op op);
 std::vector<Case> rowwise_benches(weir_op op);
 std::vector<Case> sequence_cases(weir_op op);
 std::vector<Case> sequence_benches(weir_op op);
-std::vector<Case> matmul_cases();
-std::vector<Case> matmul_benches();
 
 std::string label(const char *op, std::initializer_list<int64_t> numbers);
 std::string suffix(Fill fill);
