@@ -123,7 +123,7 @@ WEIR_INLINE void score_tile(lane_float (*restrict score)[TILE_VECTORS], const fl
             for (int r = 0; r < thread_rows; r++) {
                 const lane_float query = (lane_float)q[d * rows + row_of(r, tid)];
                 UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] += query * key[v];
+                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(query, key[v], sum[r][v]);
             }
         }
         UNROLL
@@ -167,7 +167,7 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*re
             const lane_int at = lane_iota() + (position + first);
             const lane_int seen = (at <= block->last[r]) & (at > block->last[r] - window);
             const lane_float weight = lane_select(seen, lane_exp2(score[r][v] - maximum), (lane_float)0.0f);
-            block->sum[r][v] = block->sum[r][v] * decay + weight;
+            block->sum[r][v] = lane_fma(block->sum[r][v], decay, weight);
             lane_store(&team->weights[row][first], weight);
         }
     }
@@ -206,7 +206,7 @@ WEIR_INLINE void add_values(team_memory *team, lane_float (*restrict value)[LANE
         for (int r = 0; r < rows; r++) {
             const lane_float weight = (lane_float)team->weights[r][t];
             UNROLL
-            for (int v = 0; v < vectors; v++) sum[r][v] += weight * x[v];
+            for (int v = 0; v < vectors; v++) sum[r][v] = lane_fma(weight, x[v], sum[r][v]);
         }
     }
     UNROLL
@@ -242,13 +242,8 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *block, const void *v_t
 /* ---- splits and merging ---------------------------------------------------------------------------------------------- */
 WEIR_INLINE float exp2_of(float x) { return lane_first(lane_exp2((lane_float)x)); }
 
-/* a * x + b * y with both products rounded, wherever this is inlined: the two places that merge must agree to the bit. */
-WEIR_INLINE lane_float weighted(lane_float a, float x, lane_float b, float y)
-{
-    #pragma clang fp contract(off)
-    const lane_float ax = a * x, by = b * y;
-    return ax + by;
-}
+/* a * x + b * y, fused the same way wherever this is inlined: the two places that merge must agree to the bit. */
+WEIR_INLINE lane_float weighted(lane_float a, float x, lane_float b, float y) { return lane_fma(a, (lane_float)x, b * y); }
 
 /* Weights of the two sides when (maximum, sum) of the next split joins the total; false: nothing to join. */
 WEIR_INLINE bool merge_weights(float *total_maximum, float *total_sum, float maximum, float sum, float *keep, float *add)
@@ -284,18 +279,6 @@ WEIR_INLINE float block_sum(const team_memory *team, int row)
     return sum;
 }
 
-/* Stores the existing dimensions of a vector. */
-WEIR_INLINE void store_value(float *dst, lane_float x, int64_t first, int64_t value_dim)
-{
-    if (first + LANE_WIDTH <= value_dim) {
-        lane_store(dst + first, x);
-        return;
-    }
-    float part[LANE_WIDTH];
-    lane_store(part, x);
-    for (int i = 0; first + i < value_dim; i++) dst[first + i] = part[i];
-}
-
 WEIR_INLINE int64_t partial_floats(int64_t value_dim) { return PARTIAL_HEAD + value_dim; }
 
 WEIR_INLINE void store_partial(const team_memory *team, const row_block *block, float *const *partial, int64_t value_dim, const int width, const int rows,
@@ -307,7 +290,7 @@ WEIR_INLINE void store_partial(const team_memory *team, const row_block *block, 
         if (first >= value_dim) break;
         UNROLL
         for (int r = 0; r < rows; r++)
-            if (partial[r]) store_value(partial[r] + PARTIAL_HEAD, block->value[n][r], first, value_dim);
+            if (partial[r]) lane_store_part(partial[r] + PARTIAL_HEAD + first, block->value[n][r], value_dim - first);
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -422,7 +405,7 @@ WEIR_INLINE void write_block(const attention_call *call, const attention_unit *u
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= call->value_dim) break;
-            store_value(out, total->value[n][r] * inverse, first, call->value_dim);
+            lane_store_part(out + first, total->value[n][r] * inverse, call->value_dim - first);
         }
     }
 }
@@ -530,20 +513,13 @@ WEIR_INLINE void merge_row(float *out, const float *partial, int32_t n_splits, i
         lane_float value = (lane_float)0.0f;
         for (int32_t split = 0; split < n_splits; split++) {
             const float *const p = partial + split * partial_floats(value_dim);
-            lane_float x;
-            if (first + LANE_WIDTH <= value_dim) {
-                x = lane_load(p + PARTIAL_HEAD + first);
-            } else {
-                float part[LANE_WIDTH] = { 0 };
-                for (int i = 0; first + i < value_dim; i++) part[i] = p[PARTIAL_HEAD + first + i];
-                x = lane_load(part);
-            }
+            const lane_float   x = lane_load_part(p + PARTIAL_HEAD + first, value_dim - first);
             const bool nothing_yet = maximum == NOTHING;
             if (!merge_weights(&maximum, &sum, p[0], p[1], &keep, &add)) continue;
             value = nothing_yet ? x : weighted(value, keep, x, add);
         }
         const float inverse = 1.0f / sum;
-        store_value(out, value * inverse, first, value_dim);
+        lane_store_part(out + first, value * inverse, value_dim - first);
     }
 }
 

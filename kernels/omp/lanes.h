@@ -93,6 +93,8 @@ enum { LANE_WIDTH = 4, LANE_ROWS = 4, LANE_VECTORS = 2 };
 typedef float    lane_float;
 typedef int32_t  lane_int;
 WEIR_INLINE lane_float lane_load(const float *p) { return *p; }
+WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n) { return n > 0 ? *p : 0.0f; }
+WEIR_INLINE void       lane_store_part(float *p, lane_float x, int64_t n) { if (n > 0) *p = x; }
 WEIR_INLINE void       lane_store(float *p, lane_float x) { *p = x; }
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p) { return (float)*p; }
 WEIR_INLINE lane_int   lane_iota(void) { return 0; }
@@ -109,6 +111,24 @@ WEIR_INLINE lane_float lane_load(const float *p)
     return x;
 }
 WEIR_INLINE void lane_store(float *p, lane_float x) { __builtin_memcpy(p, &x, sizeof x); }
+/* The first n lanes, the others zero or left alone; any n. */
+WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n)
+{
+    if (n >= LANE_WIDTH) return lane_load(p);
+    float part[LANE_WIDTH] = { 0 };
+    for (int64_t i = 0; i < n; i++) part[i] = p[i];
+    return lane_load(part);
+}
+WEIR_INLINE void lane_store_part(float *p, lane_float x, int64_t n)
+{
+    if (n >= LANE_WIDTH) {
+        lane_store(p, x);
+        return;
+    }
+    float part[LANE_WIDTH];
+    lane_store(part, x);
+    for (int64_t i = 0; i < n; i++) p[i] = part[i];
+}
 WEIR_INLINE lane_int lane_iota(void)
 {
     lane_int x;
@@ -169,6 +189,13 @@ WEIR_INLINE float lane_sum_of(lane_float x)
 _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversion\"")
 WEIR_INLINE lane_float lane_select(lane_int mask, lane_float a, lane_float b) { return mask ? a : b; }
 _Pragma("clang diagnostic pop")
+
+/* a * b + c, one rounding where the target has it. Written out where bits must not depend on which product the compiler fuses. */
+#if defined(__FMA__) || defined(__NVPTX__)
+WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c) { return __builtin_elementwise_fma(a, b, c); }
+#else
+WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c) { return a * b + c; }
+#endif
 WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select(a > b, a, b); }
 
 /* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion that could trap: any bits in, some bits out. */
