@@ -212,22 +212,20 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
 }
 
 /* ---- records ------------------------------------------------------------------------------------------------- */
-/* Eight groups of four codes of one row to their places in the record. */
+/* Eight groups of four codes of one row to their places in the record: byte vectors of both tiles are 128 bytes. */
 static void put_codes(uint8_t *record, weir_tile_codes kind, int row, const uint8_t *codes)
 {
-    const int tile = row / WEIR_TILE_LANES, lane = row % WEIR_TILE_LANES;
+    uint8_t *at = record + row * 4;
     if (kind == WEIR_TILE_U8) {
-        uint8_t *at = record + tile * 512 + lane * 4;
-        for (int j = 0; j < 8; j++) memcpy(at + j * 64, codes + j * 4, 4);
+        for (int j = 0; j < 8; j++) memcpy(at + j * 128, codes + j * 4, 4);
         return;
     }
-    uint8_t *at = record + tile * 256 + lane * 4;
     for (int j = 0; j < 4; j++) {
         uint32_t low, high;
         memcpy(&low, codes + j * 4, 4);
         memcpy(&high, codes + 16 + j * 4, 4);
         low |= high << 4;
-        memcpy(at + j * 64, &low, 4);
+        memcpy(at + j * 128, &low, 4);
     }
 }
 
@@ -265,15 +263,15 @@ void weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t
 weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int64_t column)
 {
     const weir_tile_format format = packings[weight->dtype].format;
-    const int     lane = (int)(row % WEIR_TILE_LANES), tile = (int)(row % WEIR_PANEL_ROWS / WEIR_TILE_LANES);
     const int     input = (int)(column % WEIR_TILE_GROUP);
     const uint8_t *record = (const uint8_t *)weight->data + (size_t)(row / WEIR_PANEL_ROWS) * weir_panel_bytes(format, weight->n_in)
                             + (size_t)(column / WEIR_TILE_GROUP) * weir_record_bytes(format);
-    int code;
+    const uint8_t *codes = record + row % WEIR_PANEL_ROWS * 4 + input % 4;
+    int            code;
     if (format.codes == WEIR_TILE_U8) {
-        code = record[tile * 512 + input / 4 * 64 + lane * 4 + input % 4];
+        code = codes[input / 4 * 128];
     } else {
-        code = record[tile * 256 + input % 16 / 4 * 64 + lane * 4 + input % 4] >> (4 * (input / 16)) & 15;
+        code = codes[input % 16 / 4 * 128] >> (4 * (input / 16)) & 15;
         if (format.codes == WEIR_TILE_U4_TABLE) code = weir_tile_table[code];
     }
     const int      split = input / (WEIR_TILE_GROUP / format.splits);
