@@ -40,7 +40,12 @@ static void name_model(weir_engine *engine)
 static weir_status open_stream(weir_engine *engine, weir_error *error)
 {
     weir_stream_options options = { .n_threads = (int32_t)engine->config.kernels.threads, .isa = engine->config.kernels.isa };
-    WEIR_TRY(weir_config_pins(&engine->config, options.pins, error));
+    for (const weir_config_pin *pin = engine->config.kernels.pin; pin < engine->config.kernels.pin + WEIR_CONFIG_PINS && pin->op[0] != '\0'; pin++) {
+        weir_op op;
+        if (!weir_op_from_name(pin->op, &op))
+            return weir_error_set(error, WEIR_ECONFIG, "kernels.pin.%s: no such op; `weir bench --explain` lists them", pin->op);
+        options.pins[op] = pin->kernel;
+    }
     return weir_stream_open(&engine->stream, &options, error);
 }
 
@@ -50,7 +55,8 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     const weir_arch *arch = NULL;
     engine->config = *options->config;
     WEIR_TRY(weir_config_check(&engine->config, error));
-    WEIR_TRY(weir_arch_set_open(&engine->archs, options->arch_dir, error));
+    const char *const more_archs = engine->config.model.arch_dir;
+    WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL, error));
     WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
     WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
     WEIR_TRY(open_stream(engine, error));

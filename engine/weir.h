@@ -18,7 +18,6 @@ typedef struct weir_engine weir_engine;
 
 typedef struct weir_engine_options {
     const weir_config *config;     /* copied; model.path is a file or folder that exists */
-    const char        *arch_dir;   /* NULL: the embedded architectures only */
     bool               with_service; /* open slots and start the engine thread */
     void (*progress)(void *user, size_t done, size_t total); /* bytes of weights; NULL: none */
     void *user;

@@ -40,7 +40,7 @@ weir_status open_model(Open *open, const std::string &path, weir_error *error)
     snprintf(config.kernels.activations, sizeof config.kernels.activations, "f32");
     snprintf(config.kv.format, sizeof config.kv.format, "f32");
     config.batch.max_sequences = 1;
-    const weir_engine_options options = { &config, nullptr, false, nullptr, nullptr };
+    const weir_engine_options options = { &config, false, nullptr, nullptr };
     WEIR_TRY(weir_engine_open(&open->engine, &options, error));
     return weir_sequence_open(&open->sequence, weir_engine_store(open->engine), weir_engine_ledger(open->engine),
                               weir_model_recurrent_bytes(weir_engine_model(open->engine)), error);
