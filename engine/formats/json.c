@@ -1,4 +1,4 @@
-/* engine/formats/json.c - limits are checked by a scan before jansson builds anything: its own depth limit is 2048 and it has none on values. */
+/* engine/formats/json.c - a scan checks the limits before jansson builds anything: its own are 2048 levels and any number of values. */
 #include "engine/formats/json.h"
 
 #include <stdbool.h>
@@ -35,7 +35,8 @@ static weir_status check_limits(const char *bytes, size_t n, const char *name, s
         else if (byte == '[' || byte == '{') {
             values++;
             if (++depth > max_depth)
-                return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: nested deeper than %zu levels", name, at.line, at.column, max_depth);
+                return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: nested deeper than %zu levels", name, at.line, at.column,
+                                      max_depth);
         }
         else if ((byte == ']' || byte == '}') && depth > 0) depth--;
         else if (byte == ',') values++;

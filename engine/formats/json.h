@@ -17,7 +17,8 @@ enum { WEIR_JSON_DEPTH = 64 };
 /* Any JSON value, also a scalar. `name` begins the error text: "name:line:column: reason". max_depth: nested arrays and objects.
  * owner  : the caller gives *out back with json_decref
  * errors : EFORMAT; ENOMEM */
-WEIR_MUST_CHECK weir_status weir_json_parse(json_t **out, const char *bytes, size_t n, const char *name, size_t max_depth, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_json_parse(json_t **out, const char *bytes, size_t n, const char *name, size_t max_depth,
+                                            weir_error *error);
 /* A whole file of at most `limit` bytes and WEIR_JSON_DEPTH levels.
  * errors : ENOTFOUND, EIO, EFORMAT, ENOMEM */
 WEIR_MUST_CHECK weir_status weir_json_read_file(json_t **out, const char *path, size_t limit, weir_error *error);
