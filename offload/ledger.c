@@ -104,15 +104,37 @@ size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
     return ledger->cap[tier];
 }
 
-/* Blocks of a huge page and more are aligned to one and ask for them; advice only, so its failure is no error. */
+/* Blocks of a huge page and more are mapped: aligned to one, zero, and taken from the machine only as they are touched. The advice may fail. */
+static void *map_block(size_t bytes)
+{
+    size_t rounded, reach;
+    if (!weir_align_size(&rounded, bytes, HUGE_PAGE) || !weir_add_size(&reach, rounded, HUGE_PAGE)) return NULL;
+    char *const base = mmap(NULL, reach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return NULL;
+    const size_t before = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0) (void)munmap(base, before);
+    if (HUGE_PAGE - before > 0) (void)munmap(base + before + rounded, HUGE_PAGE - before);
+    (void)madvise(base + before, rounded, MADV_HUGEPAGE);
+    return base + before;
+}
+
 static void *aligned_block(size_t bytes)
 {
-    const bool huge = bytes >= HUGE_PAGE;
-    size_t     rounded;
+    size_t rounded;
+    if (bytes >= HUGE_PAGE) return map_block(bytes);
     if (!weir_align_size(&rounded, bytes, BLOCK_ALIGNMENT)) return NULL;
-    void *memory = aligned_alloc(huge ? HUGE_PAGE : BLOCK_ALIGNMENT, rounded);
-    if (memory && huge) (void)madvise(memory, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    void *const memory = aligned_alloc(BLOCK_ALIGNMENT, rounded);
+    if (memory) memset(memory, 0, rounded);
     return memory;
+}
+
+static void free_block(void *memory, size_t bytes)
+{
+    size_t rounded;
+    if (bytes < HUGE_PAGE)
+        free(memory);
+    else if (weir_align_size(&rounded, bytes, HUGE_PAGE))
+        (void)munmap(memory, rounded);
 }
 
 weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error)
@@ -129,6 +151,6 @@ weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account acco
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
 {
     if (!memory) return;
-    free(memory);
+    free_block(memory, bytes);
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
 }

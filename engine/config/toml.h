@@ -29,6 +29,7 @@ const weir_toml_node *weir_toml_root(const weir_toml *document);
 
 weir_toml_type weir_toml_type_of(const weir_toml_node *node);
 const char *weir_toml_type_name(weir_toml_type type);      /* "a table", "an integer", for messages */
+/* From here on NULL nodes are taken for absent: nothing is in them, they are no string and no number. */
 size_t         weir_toml_size(const weir_toml_node *node); /* of a table or array, 0 for the rest */
 /* Tables: in file order; key is borrowed. Arrays: key is NULL. NULL past the end. */
 const weir_toml_node *weir_toml_at(const weir_toml_node *node, size_t index, const char **key);

@@ -200,17 +200,18 @@ extern "C" const char *weir_toml_type_name(weir_toml_type type)
     return "a date or time";
 }
 
-extern "C" size_t weir_toml_size(const weir_toml_node *node) { return node->children.size(); }
+extern "C" size_t weir_toml_size(const weir_toml_node *node) { return node != nullptr ? node->children.size() : 0; }
 
 extern "C" const weir_toml_node *weir_toml_at(const weir_toml_node *node, size_t index, const char **key)
 {
-    if (index >= node->children.size()) return nullptr;
+    if (node == nullptr || index >= node->children.size()) return nullptr;
     if (key != nullptr) *key = node->children[index].key;
     return &node->children[index];
 }
 
 extern "C" const weir_toml_node *weir_toml_get(const weir_toml_node *table, const char *key)
 {
+    if (table == nullptr) return nullptr;
     for (const weir_toml_node &child : table->children)
         if (child.key != nullptr && std::string_view(child.key) == key) return &child;
     return nullptr;
@@ -218,7 +219,7 @@ extern "C" const weir_toml_node *weir_toml_get(const weir_toml_node *table, cons
 
 extern "C" const char *weir_toml_string(const weir_toml_node *node, size_t *length)
 {
-    const toml::value<std::string> *const value = node->node->as_string();
+    const toml::value<std::string> *const value = node != nullptr ? node->node->as_string() : nullptr;
     if (value == nullptr) return nullptr;
     if (length != nullptr) *length = value->get().size();
     return value->get().c_str();
@@ -226,13 +227,14 @@ extern "C" const char *weir_toml_string(const weir_toml_node *node, size_t *leng
 
 extern "C" bool weir_toml_int(const weir_toml_node *node, int64_t *out)
 {
-    const toml::value<int64_t> *const value = node->node->as_integer();
+    const toml::value<int64_t> *const value = node != nullptr ? node->node->as_integer() : nullptr;
     if (value != nullptr) *out = value->get();
     return value != nullptr;
 }
 
 extern "C" bool weir_toml_float(const weir_toml_node *node, double *out)
 {
+    if (node == nullptr) return false;
     if (const toml::value<double> *const value = node->node->as_floating_point()) {
         *out = value->get();
         return true;
@@ -245,7 +247,7 @@ extern "C" bool weir_toml_float(const weir_toml_node *node, double *out)
 
 extern "C" bool weir_toml_bool(const weir_toml_node *node, bool *out)
 {
-    const toml::value<bool> *const value = node->node->as_boolean();
+    const toml::value<bool> *const value = node != nullptr ? node->node->as_boolean() : nullptr;
     if (value != nullptr) *out = value->get();
     return value != nullptr;
 }

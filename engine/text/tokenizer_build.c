@@ -34,7 +34,7 @@ weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, c
     const int32_t b = a < 0 ? -1 : base_of(tokenizer, scratch->data + n_left, &n_right, right, right_length);
     const int32_t joined = b < 0 ? -1 : weir_vocabulary_find_base(&tokenizer->vocabulary, scratch->data, n_left + n_right);
     if (joined < 0)
-        return weir_error_set(error, WEIR_EFORMAT, "the merge '%.*s' + '%.*s': %s in the vocabulary", (int)(left_length < 64 ? left_length : 64),
+        return weir_error_set(error, WEIR_EMISMATCH, "the merge '%.*s' + '%.*s': %s in the vocabulary", (int)(left_length < 64 ? left_length : 64),
                               left, (int)(right_length < 64 ? right_length : 64), right,
                               a < 0 ? "the left part is not" : b < 0 ? "the right part is not" : "their join is not");
     if ((tokenizer->vocabulary.tokens[joined].flags & WEIR_TOKEN_SPECIAL) != 0) return WEIR_OK;

@@ -80,6 +80,7 @@ static weir_status load_merges(const loader *loader)
         if (!weir_meta_at(&merges, i, &merge) || merge.type != WEIR_META_STRING)
             return weir_error_set(loader->error, WEIR_EFORMAT, KEY "merges[%zu] cannot be read", i);
         const weir_status status = weir_tokenizer_add_merge_text(loader->tokenizer, (uint32_t)i, merge.string, merge.length, loader->error);
+        if (status == WEIR_EMISMATCH) continue; /* vocabularies cut down by tools keep merges that can never apply */
         if (status != WEIR_OK) return weir_error_prefix(loader->error, status, KEY "merges[%zu]", i);
     }
     return WEIR_OK;
