@@ -1,7 +1,8 @@
 /* engine/formats/tensor_directory.h - one view of a checkpoint for both containers: tensors by name, metadata by key.
  *
- * Everything here was checked against the file: names are NUL-terminated UTF-8, shapes are positive and their product fits, data lies
- * inside the mapping. Nothing is converted. Owned by the directory; borrowed pointers live until weir_tensor_directory_close. */
+ * Everything here was checked against the file: names are NUL-terminated UTF-8, shapes are not negative (0 only in safetensors, which
+ * may hold empty tensors) and their product fits, data lies inside the mapping. Nothing is converted. Owned by the directory; borrowed
+ * pointers live until weir_tensor_directory_close. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@ extern "C" {
 
 enum { WEIR_TENSOR_DIMS = 6 }; /* GGUF has at most 4; image towers in safetensors checkpoints have 5 */
 
-/* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file` indexes directory->maps. */
+/* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file` counts the files of the checkpoint. */
 typedef struct weir_tensor {
     const char          *name;
     const unsigned char *data; /* unaligned */

@@ -53,11 +53,11 @@ def fuzz_target(name, srcs, corpus, deps, mutations = 5000, size = "small"):
         deps = deps + ["//engine/base"],
     )
     cc_binary(
-        name = name + "_uninstrumented",
+        name = name + "_for_libfuzzer",
         srcs = srcs,
         copts = WARNINGS,
         linkopts = ["-fsanitize=fuzzer"],
         tags = ["manual"],
         deps = deps,
     )
-    _instrumented(name = name + "_libfuzzer", binary = name + "_uninstrumented", tags = ["manual"])
+    _instrumented(name = name + "_libfuzzer", binary = name + "_for_libfuzzer", tags = ["manual"])

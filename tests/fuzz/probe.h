@@ -37,12 +37,13 @@ static inline uint64_t probe_directory(const weir_tensor_directory *directory, c
         probe_require(strlen(tensor->name) > 0 && tensor->n_dims >= 0 && tensor->n_dims <= WEIR_TENSOR_DIMS);
         int64_t elements = 1;
         for (int d = 0; d < WEIR_TENSOR_DIMS; d++) {
-            probe_require(tensor->shape[d] > 0 && !__builtin_mul_overflow(elements, tensor->shape[d], &elements));
+            probe_require(tensor->shape[d] >= (directory->container == WEIR_CONTAINER_GGUF));
+            probe_require(!__builtin_mul_overflow(elements, tensor->shape[d], &elements));
             probe_require(d < tensor->n_dims || tensor->shape[d] == 1);
         }
         probe_require(tensor->bytes == weir_row_bytes(tensor->dtype, elements) && tensor->bytes <= n);
         probe_require(tensor->data >= bytes && (size_t)(tensor->data - bytes) <= n - tensor->bytes);
-        sum += tensor->data[0] + tensor->data[tensor->bytes - 1];
+        if (tensor->bytes > 0) sum += tensor->data[0] + tensor->data[tensor->bytes - 1];
     }
     for (size_t i = 0; i < directory->n_entries; i++) {
         weir_meta meta;

@@ -72,7 +72,7 @@ write("safetensors", "one", safetensors([("a.weight", "F32", [2, 3], 24)]))
 write("safetensors", "many", safetensors([(f"t.{d}", d, [2, 2], 4 * s) for d, s in (
     ("F64", 8), ("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("I32", 4), ("I16", 2), ("I8", 1), ("U8", 1), ("BOOL", 1),
     ("F8_E4M3", 1), ("F8_E5M2", 1), ("U16", 2), ("U32", 4), ("U64", 8))], {"format": "pt"}, 7))
-write("safetensors", "shapes", safetensors([("scalar", "F32", [], 4), ("five", "BF16", [1, 2, 1, 2, 1], 8), ("one", "U8", [1], 1)]))
+write("safetensors", "shapes", safetensors([("scalar", "F32", [], 4), ("five", "BF16", [1, 2, 1, 2, 1], 8), ("one", "U8", [1], 1), ("none", "F32", [0, 4], 0)]))
 
 config = {"model_type": "qwen3_5", "tie_word_embeddings": False, "eos_token_id": [1, 2], "x": None,
           "text_config": {"hidden_size": 64, "layer_types": ["linear_attention", "full_attention"], "eps": 1e-6,

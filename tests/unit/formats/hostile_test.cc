@@ -119,7 +119,8 @@ TEST(HostileGguf, Strings)
         EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(STRING) + u64(length))), "does not fit in the file");
         EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(I64) + u64(length))), "are left of the file");
     }
-    for (const string &name : { string(""), string("a\0b", 3), string("\xc3"), string("\xed\xa0\x80"), string("\xc0\x80"), string(1025, 'x') }) {
+    for (const string &name : { string(""), string("a\0b", 3), string("\xc3"), string("\xed\xa0\x80"), string("\xc0\x80"),
+                                string(1025, 'x') }) {
         EXPECT_SAYS(gguf_problem(gguf({ key(name, U8, "\1") }, {}, 0)), "a metadata key is empty");
         EXPECT_SAYS(gguf_problem(gguf({}, { entry(name, { 8 }, 0, 0) }, 32)), "a tensor's name is empty");
     }
@@ -159,11 +160,12 @@ TEST(HostileGguf, NestedArrays)
 TEST(HostileGguf, Alignment)
 {
     for (uint32_t alignment : { 0u, 3u, 33u, 1u << 21, 0xFFFFFFFFu })
-        EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", U32, u32(alignment)) }, { entry("a", { 8 }, 0, 0) }, 32)), "general.alignment");
+        EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", U32, u32(alignment)) }, {}, 0)), "general.alignment");
     EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", STRING, text("32")) }, {}, 0)), "not an integer");
     EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", I32, u32(0xFFFFFFF0)) }, {}, 0)), "not an integer from");
-    EXPECT_EQ(gguf_problem(gguf({ key("general.alignment", U32, u32(128)) }, { entry("a", { 8 }, 0, 128) }, 160, 128)), "");
-    EXPECT_SAYS(gguf_problem(gguf({ key("general.alignment", U32, u32(128)) }, { entry("a", { 8 }, 0, 64) }, 160, 128)), "not a multiple of 128");
+    const string aligned = key("general.alignment", U32, u32(128));
+    EXPECT_EQ(gguf_problem(gguf({ aligned }, { entry("a", { 8 }, 0, 128) }, 160, 128)), "");
+    EXPECT_SAYS(gguf_problem(gguf({ aligned }, { entry("a", { 8 }, 0, 64) }, 160, 128)), "not a multiple of 128");
 }
 
 TEST(HostileGguf, Shapes)
@@ -187,8 +189,10 @@ TEST(HostileGguf, Places)
 {
     EXPECT_EQ(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 32) }, 64)), "");
     EXPECT_EQ(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 32), entry("b", { 8 }, 0, 0) }, 64)), "");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 32) }, 63)), "tensor b takes bytes 32 to 64 of a data section of 63");
-    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 9 }, 0, 0), entry("b", { 8 }, 0, 32) }, 64)), "tensor b begins 4 bytes before the end of tensor a");
+    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 32) }, 63)),
+                "tensor b takes bytes 32 to 64 of a data section of 63");
+    EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 9 }, 0, 0), entry("b", { 8 }, 0, 32) }, 64)),
+                "tensor b begins 4 bytes before the end of tensor a");
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 0), entry("b", { 8 }, 0, 0) }, 64)), "before the end of tensor");
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, 16) }, 64)), "not a multiple of 32");
     EXPECT_SAYS(gguf_problem(gguf({}, { entry("a", { 8 }, 0, (uint64_t)1 << 40) }, 64)), "tensor a takes bytes");
@@ -239,8 +243,12 @@ TEST(HostileSafetensors, Entries)
     EXPECT_SAYS(safetensors_problem(safetensors("{\"" + string(1025, 'n') + "\":{}}", 0)), "longer than 1024");
     EXPECT_SAYS(safetensors_problem(one("F12", "2", "0,8", 8)), "unknown dtype F12");
     EXPECT_SAYS(safetensors_problem(one("F32\\u0000", "2", "0,8", 8)), "unknown dtype F32?");
-    for (const char *shape : { "0", "-2", "2.0", "\"2\"", "true", "null", "[2]", "2,0" })
-        EXPECT_SAYS(safetensors_problem(one("F32", shape, "0,8", 8)), "a dimension is not a positive integer");
+    EXPECT_EQ(safetensors_problem(one("F32", "3,0", "0,0", 0)), "");
+    EXPECT_SAYS(safetensors_problem(one("F32", "3,0", "0,4", 4)), "span 4 bytes, its shape takes 0");
+    EXPECT_SAYS(safetensors_problem(one("F32", "4294967296,4294967296,0", "0,0", 0)), "does not fit");
+    for (const char *shape : { "2.0", "\"2\"", "true", "null", "[2]" })
+        EXPECT_SAYS(safetensors_problem(one("F32", shape, "0,8", 8)), "a dimension is not an integer");
+    for (const char *shape : { "-2", "-1,-2" }) EXPECT_SAYS(safetensors_problem(one("F32", shape, "0,8", 8)), "a dimension is negative");
     EXPECT_SAYS(safetensors_problem(one("F32", "1,1,1,1,1,1,2", "0,8", 8)), "7 dimensions");
     EXPECT_SAYS(safetensors_problem(one("F32", "4294967296,4294967296", "0,8", 8)), "the product of its dimensions does not fit");
     EXPECT_SAYS(safetensors_problem(one("F64", "9223372036854775807", "0,8", 8)), "the product of its dimensions does not fit");
@@ -250,7 +258,8 @@ TEST(HostileSafetensors, Entries)
     for (const char *offsets : { "0,9", "-8,0", "8,0", "0,9223372036854775807", "9,9" })
         EXPECT_SAYS(safetensors_problem(one("F32", "2", offsets, 8)), "of a data section of 8");
     EXPECT_SAYS(safetensors_problem(one("F32", "2", "0,7", 8)), "span 7 bytes, its shape takes 8");
-    EXPECT_SAYS(safetensors_problem(safetensors("{" + tensor("a", "U8", "1", "0,1") + "," + tensor("a", "U8", "1", "1,2") + "}", 2)), "duplicate");
+    const string twice = "{" + tensor("a", "U8", "1", "0,1") + "," + tensor("a", "U8", "1", "1,2") + "}";
+    EXPECT_SAYS(safetensors_problem(safetensors(twice, 2)), "duplicate");
 }
 
 TEST(HostileSafetensors, Places)
@@ -408,7 +417,8 @@ TEST_F(Sets, Index)
     EXPECT_EQ(weir_tensor_directory_count(opened.get()), 2u);
     EXPECT_EQ(weir_tensor_directory_find(opened.get(), "a")->file, 0);
     EXPECT_EQ(weir_tensor_directory_find(opened.get(), "extra"), nullptr);
-    for (const char *file : { "../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..", "", "config.json", "x\\u0000.safetensors" }) {
+    for (const char *file : { "../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..", "", "config.json",
+                              "x\\u0000.safetensors" }) {
         write(index, index_of("{\"a\":\"" + string(file) + "\"}"));
         EXPECT_SAYS(open(""), "is not the name of a .safetensors file in the same folder");
     }
@@ -435,7 +445,8 @@ TEST_F(Sets, Config)
     EXPECT_EQ(open(""), "");
     weir_meta meta, item;
     EXPECT_FALSE(weir_tensor_directory_meta(opened.get(), "a", &meta));
-    write("config.json", R"({"a": 1, "n": 5, "z": null, "b": {"c": [1, 2.5, null, {}]}, "text_config": {"a": 2, "n": null, "deep": {"x": "y"}}})");
+    write("config.json", R"({"a": 1, "n": 5, "z": null, "b": {"c": [1, 2.5, null, {}]},
+                            "text_config": {"a": 2, "n": null, "deep": {"x": "y"}}})");
     EXPECT_EQ(open("model.safetensors"), "");
     ASSERT_TRUE(weir_tensor_directory_meta(opened.get(), "a", &meta));
     EXPECT_EQ(meta.integer, 2);
