@@ -35,7 +35,7 @@ size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier);
 size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier);
 size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier);
 const char *weir_account_name(weir_account account);
-/* 64-byte aligned memory charged to an account; large blocks ask for huge pages. NULL-safe free with the same size. */
+/* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 

@@ -2,6 +2,8 @@
 
 def _system_library_impl(ctx):
     for header in ctx.attr.headers:
+        if not ctx.path("/usr/include/" + header).exists:
+            fail("%s: /usr/include/%s is not installed; run ./bootstrap" % (ctx.attr.library, header))
         ctx.symlink("/usr/include/" + header, "include/" + header)
     ctx.file("BUILD.bazel", """
 cc_library(

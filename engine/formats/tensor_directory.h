@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { WEIR_TENSOR_DIMS = 4 };
+enum { WEIR_TENSOR_DIMS = 6 }; /* GGUF has at most 4; image towers in safetensors checkpoints have 5 */
 
 /* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file` indexes directory->maps. */
 typedef struct weir_tensor {
@@ -59,7 +59,7 @@ weir_container     weir_tensor_directory_container(const weir_tensor_directory *
 const char        *weir_tensor_directory_path(const weir_tensor_directory *directory);   /* the file or folder that was opened      */
 const char        *weir_tensor_directory_folder(const weir_tensor_directory *directory); /* where tokenizer.json would be           */
 size_t             weir_tensor_directory_count(const weir_tensor_directory *directory);
-const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory, size_t index);
+const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory, size_t index); /* one array: at(i) == at(0) + i */
 const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *directory, const char *name); /* NULL when absent        */
 /* GGUF: full key ("qwen35.block_count"); safetensors: config.json path. False when absent or null. */
 bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const char *key, weir_meta *out);

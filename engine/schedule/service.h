@@ -22,7 +22,7 @@ typedef enum weir_event_type {
     WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused                                    */
     WEIR_EVENT_PROMPT,   /* log-probabilities of one prompt token (only with want_prompt_logprobs), in order      */
     WEIR_EVENT_TOKEN,    /* one answer token of one choice                                                        */
-    WEIR_EVENT_CHOICE,   /* a choice ended: finish                                                                */
+    WEIR_EVENT_CHOICE,   /* a choice ended: finish; token: the stop id that ended it, -1 otherwise                 */
     WEIR_EVENT_DONE,     /* last event of the job: usage and times; with status != OK the job failed              */
 } weir_event_type;
 
@@ -77,6 +77,23 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kv_pages_used, kv_pages_total;
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
 } weir_service_stats;
+
+/* What the engine hands over: all borrowed, all outlive the service. */
+typedef struct weir_service_parts {
+    weir_service_info     info; /* model_name is copied */
+    struct weir_runner   *runner;
+    struct weir_kv_store *store;
+    struct weir_ledger   *ledger;
+    size_t                recurrent_bytes; /* per sequence */
+    const int32_t        *stop_ids;
+    size_t                n_stop_ids;
+    int32_t               chunk; /* rows of prefill per step, a multiple of 64 */
+} weir_service_parts;
+
+/* Opens the slots and starts the engine thread. */
+WEIR_MUST_CHECK weir_status weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error);
+/* Cancels what runs, ends the thread. Jobs must have been released. */
+void weir_service_close(weir_service *service);
 
 /* EFULL: the queue is full (429). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or bad numbers.
  * EUNSUPPORTED while draining (503). The job lives until weir_job_release, also after DONE. */

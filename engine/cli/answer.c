@@ -1,0 +1,127 @@
+#include "engine/cli/answer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* One mutex and condition for all jobs of a call. */
+typedef struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+    size_t          n_open;
+} gate;
+
+typedef struct pending {
+    gate             *gate;
+    weir_answer      *answer;
+    weir_answer_token on_token;
+    void             *user;
+    weir_job         *job;
+    weir_status       status;
+    char              message[512];
+} pending;
+
+static bool on_event(void *user, const weir_event *event)
+{
+    pending *const p = user;
+    bool           go_on = true;
+    pthread_mutex_lock(&p->gate->lock);
+    switch (event->type) {
+    case WEIR_EVENT_TOKEN:
+        if (weir_ids_add(&p->answer->tokens, event->token) != WEIR_OK) go_on = false;
+        if (go_on && p->on_token != NULL) go_on = p->on_token(p->user, event->token);
+        break;
+    case WEIR_EVENT_CHOICE:
+        p->answer->finish = event->finish;
+        p->answer->stop_token = event->token;
+        break;
+    case WEIR_EVENT_DONE:
+        p->status = event->status;
+        p->answer->usage = event->usage;
+        (void)snprintf(p->message, sizeof p->message, "%s", event->message != NULL ? event->message : "");
+        p->gate->n_open--;
+        pthread_cond_broadcast(&p->gate->changed);
+        break;
+    case WEIR_EVENT_ADMITTED:
+    case WEIR_EVENT_PROMPT: break;
+    }
+    pthread_mutex_unlock(&p->gate->lock);
+    return go_on;
+}
+
+/* Waits at most a tenth of a second, so that an interrupt is seen. */
+static void wait_a_little(gate *g)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&g->changed, &g->lock, &until);
+}
+
+weir_status weir_answer_wait(weir_answer *answer, weir_service *service, const weir_request *request, weir_answer_token on_token, void *user,
+                             const volatile int *interrupted, weir_error *error)
+{
+    gate         g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_open = 1 };
+    pending      p = { .gate = &g, .answer = answer, .on_token = on_token, .user = user };
+    weir_request mine = *request;
+    *answer = (weir_answer){ .stop_token = -1 };
+    mine.callback = on_event;
+    mine.user = &p;
+    WEIR_TRY(weir_service_submit(service, &p.job, &mine, error));
+    pthread_mutex_lock(&g.lock);
+    while (g.n_open > 0) {
+        if (interrupted != NULL && *interrupted) weir_job_cancel(p.job);
+        wait_a_little(&g);
+    }
+    pthread_mutex_unlock(&g.lock);
+    weir_job_release(p.job);
+    if (p.status == WEIR_OK || (p.status == WEIR_ECANCELED && interrupted != NULL && *interrupted)) return WEIR_OK;
+    return weir_error_set(error, p.status, "%s", p.message);
+}
+
+void weir_answer_free(weir_answer *answer)
+{
+    weir_ids_free(&answer->tokens);
+}
+
+weir_status weir_answer_all(weir_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n, weir_error *error)
+{
+    gate           g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+    pending *const all = calloc(n > 0 ? n : 1, sizeof *all);
+    const size_t   most = (size_t)weir_service_info_of(service)->n_slots * 2;
+    weir_status    status = WEIR_OK;
+    if (all == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu answers", n);
+    for (size_t i = 0; i < n; i++) answers[i] = (weir_answer){ .stop_token = -1 };
+    size_t started = 0;
+    for (; status == WEIR_OK && started < n; started++) {
+        pending *const     p = &all[started];
+        const weir_request request = { .prompt = prompts[started].ids.data, .n_prompt = (int32_t)prompts[started].ids.count,
+                                       .max_tokens = prompts[started].max_tokens, .n_choices = 1, .sampling = weir_sampling_default(),
+                                       .callback = on_event, .user = p };
+        *p = (pending){ .gate = &g, .answer = &answers[started] };
+        pthread_mutex_lock(&g.lock);
+        while (g.n_open >= most) wait_a_little(&g);
+        g.n_open++;
+        pthread_mutex_unlock(&g.lock);
+        status = weir_service_submit(service, &p->job, &request, error);
+        if (status != WEIR_OK) {
+            pthread_mutex_lock(&g.lock);
+            g.n_open--;
+            pthread_mutex_unlock(&g.lock);
+            break;
+        }
+    }
+    pthread_mutex_lock(&g.lock);
+    while (g.n_open > 0) wait_a_little(&g);
+    pthread_mutex_unlock(&g.lock);
+    for (size_t i = 0; i < started; i++) {
+        weir_job_release(all[i].job);
+        if (status == WEIR_OK && all[i].status != WEIR_OK) status = weir_error_set(error, all[i].status, "%s", all[i].message);
+    }
+    free(all);
+    return status;
+}

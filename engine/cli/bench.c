@@ -1,0 +1,184 @@
+#include "engine/cli/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "engine/base/clock.h"
+#include "engine/kv/sequence.h"
+#include "engine/schedule/evaluate.h"
+#include "offload/bandwidth.h"
+
+enum { MAX_REPEATS = 32 };
+
+/* A run: `base` holds the context of the row's depth, `work` is forked from it for every repeat. */
+typedef struct bench {
+    const weir_engine *engine;
+    weir_sequence      base, work;
+    int32_t           *tokens; /* any ids: speed does not depend on them */
+    int64_t            n_vocab;
+} bench;
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static weir_bench_rate summarise(double *rates, int32_t n)
+{
+    qsort(rates, (size_t)n, sizeof *rates, by_size);
+    return (weir_bench_rate){ .median = n % 2 != 0 ? rates[n / 2] : 0.5 * (rates[n / 2 - 1] + rates[n / 2]), .least = rates[0], .most = rates[n - 1] };
+}
+
+static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, int32_t decode_from, weir_error *error)
+{
+    return weir_evaluate(weir_engine_runner(b->engine), sequence, &(weir_evaluation){ .tokens = b->tokens, .n_tokens = n, .decode_from = decode_from }, error);
+}
+
+static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
+{
+    weir_sequence_clear(&b->work);
+    weir_sequence_fork(&b->work, &b->base);
+    const int64_t start = weir_clock_ns();
+    WEIR_TRY(compute(b, &b->work, n, decode ? 0 : INT32_MAX, error));
+    *rate = (double)n / ((double)(weir_clock_ns() - start) * 1e-9);
+    return WEIR_OK;
+}
+
+static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats, weir_bench_rate *out, weir_error *error)
+{
+    double rates[MAX_REPEATS], warm_up;
+    *out = (weir_bench_rate){ 0 };
+    if (n == 0) return WEIR_OK;
+    WEIR_TRY(timed(b, decode && n > 4 ? 4 : n, decode, &warm_up, error));
+    for (int32_t i = 0; i < n_repeats; i++) WEIR_TRY(timed(b, n, decode, &rates[i], error));
+    *out = summarise(rates, n_repeats);
+    return WEIR_OK;
+}
+
+static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
+{
+    const weir_plan *const plan = weir_engine_plan_of(engine);
+    const weir_kv_spec    *spec = weir_kv_store_spec(weir_engine_store(engine));
+    return (size_t)(weir_kv_pages_for(spec, WEIR_PAGE_TOKENS) * plan->kv_page_bytes * rows / WEIR_PAGE_TOKENS);
+}
+
+static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)
+{
+    const int32_t  n_threads = weir_stream_threads(weir_engine_stream(b->engine));
+    weir_bandwidth before = { 0 }, after = { 0 };
+    const int32_t  grow = row->depth - b->base.n_tokens;
+    if (grow > 0) WEIR_TRY(compute(b, &b->base, grow, INT32_MAX, error));
+    WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
+    WEIR_TRY(measure(b, options->n_generate, true, options->n_repeats, &row->decode, error));
+    WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
+    WEIR_TRY(measure(b, options->n_prompt, false, options->n_repeats, &row->prefill, error));
+    row->step_bytes = weir_model_decode_bytes(weir_engine_model(b->engine));
+    row->kv_bytes = kv_bytes_at(b->engine, row->depth + options->n_generate / 2);
+    row->bandwidth = 0.5 * (before.median + after.median);
+    row->bandwidth_share = row->decode.median * (double)(row->step_bytes + row->kv_bytes) / (row->bandwidth * 1e9);
+    return WEIR_OK;
+}
+
+static weir_status run_rows(bench *b, const weir_bench_options *options, weir_bench_report *out, void (*progress)(const weir_bench_row *row), weir_error *error)
+{
+    double medians[WEIR_BENCH_DEPTHS];
+    for (int32_t i = 0; i < options->n_depths; i++) {
+        weir_bench_row *const row = &out->rows[i];
+        row->depth = options->depths[i];
+        WEIR_TRY(run_row(b, options, row, error));
+        medians[i] = row->bandwidth;
+        if (row->bandwidth > out->bandwidth_best) out->bandwidth_best = row->bandwidth;
+        out->n_rows++;
+        if (progress != NULL) progress(row);
+    }
+    out->bandwidth_median = summarise(medians, options->n_depths).median;
+    return WEIR_OK;
+}
+
+static weir_status check_options(const weir_bench_options *options, const weir_engine *engine, weir_error *error)
+{
+    const int32_t window = weir_engine_plan_of(engine)->window;
+    int32_t       before = 0;
+    if (options->n_depths < 1 || options->n_depths > WEIR_BENCH_DEPTHS || options->n_repeats < 1 || options->n_repeats > MAX_REPEATS)
+        return weir_error_set(error, WEIR_EINVAL, "bench takes 1 to %d depths and 1 to %d repeats", (int)WEIR_BENCH_DEPTHS, (int)MAX_REPEATS);
+    for (int32_t i = 0; i < options->n_depths; i++) {
+        const int32_t more = options->n_prompt > options->n_generate ? options->n_prompt : options->n_generate;
+        if (options->depths[i] < before) return weir_error_set(error, WEIR_EINVAL, "the depths must ascend");
+        if (more < 0 || options->depths[i] > window - more)
+            return weir_error_set(error, WEIR_EINVAL, "depth %d and %d tokens do not fit the window of %d (model.context)", (int)options->depths[i], (int)more, (int)window);
+        before = options->depths[i];
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options, void (*progress)(const weir_bench_row *row),
+                           weir_error *error)
+{
+    const weir_model *const model = weir_engine_model(engine);
+    bench                   b = { .engine = engine, .n_vocab = weir_model_shape(model)->n_vocab };
+    const size_t            window = (size_t)weir_engine_plan_of(engine)->window, state = weir_model_recurrent_bytes(model);
+    *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)), .weight_bytes = weir_model_weight_bytes(model),
+                                .kv_pool_bytes = weir_engine_plan_of(engine)->kv };
+    if (getloadavg(&out->machine_load, 1) != 1) out->machine_load = 0.0;
+    WEIR_TRY(check_options(options, engine, error));
+    b.tokens = calloc(window, sizeof *b.tokens);
+    weir_status status = b.tokens != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for %zu tokens", window);
+    for (size_t i = 0; status == WEIR_OK && i < window; i++) b.tokens[i] = (int32_t)((i * 2654435761u) % (size_t)b.n_vocab);
+    if (status == WEIR_OK) status = weir_sequence_open(&b.base, weir_engine_store(engine), weir_engine_ledger(engine), state, error);
+    if (status == WEIR_OK) status = weir_sequence_open(&b.work, weir_engine_store(engine), weir_engine_ledger(engine), state, error);
+    if (status == WEIR_OK) status = run_rows(&b, options, out, progress, error);
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) out->peak_rss = (size_t)usage.ru_maxrss * 1024;
+    weir_sequence_close(&b.work);
+    weir_sequence_close(&b.base);
+    free(b.tokens);
+    return status;
+}
+
+/* ---- explain --------------------------------------------------------------------------------------------- */
+typedef struct explanation {
+    weir_buffer        *out;
+    const weir_stream  *stream;
+    const weir_kernel  *seen[256];
+    size_t              n_seen;
+    const weir_kernel  *picked;
+    weir_status         status;
+} explanation;
+
+static void on_row(void *user, const weir_kernel *kernel, const char *reject)
+{
+    explanation *const e = user;
+    const char *const  verdict = kernel == e->picked ? "runs" : reject != NULL ? reject : "accepts, comes later";
+    if (e->status == WEIR_OK) e->status = weir_buffer_format(e->out, "    %-36s %s\n", kernel->name, verdict);
+}
+
+/* Sees every call of a step; an op is printed once per kernel that it picks. */
+static void on_call(void *user, weir_op op, const void *args)
+{
+    explanation *const e = user;
+    e->picked = weir_kernel_pick(e->stream, op, args, NULL, NULL);
+    for (size_t i = 0; i < e->n_seen; i++) {
+        if (e->seen[i] == e->picked) return;
+    }
+    if (e->n_seen < sizeof e->seen / sizeof *e->seen) e->seen[e->n_seen++] = e->picked;
+    if (e->status == WEIR_OK) e->status = weir_buffer_format(e->out, "  %s\n", weir_op_name(op));
+    (void)weir_kernel_pick(e->stream, op, args, on_row, e);
+}
+
+weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir_error *error)
+{
+    weir_stream *const stream = weir_engine_stream(engine);
+    weir_sequence      sequence = { 0 };
+    const int32_t      tokens[3] = { 0, 0, 0 };
+    explanation        e = { .out = out, .stream = stream };
+    WEIR_TRY(weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine), weir_model_recurrent_bytes(weir_engine_model(engine)), error));
+    weir_stream_observe(stream, on_call, &e);
+    weir_status status = weir_evaluate(weir_engine_runner(engine), &sequence, &(weir_evaluation){ .tokens = tokens, .n_tokens = 3, .decode_from = 2 }, error);
+    weir_stream_observe(stream, NULL, NULL);
+    weir_sequence_close(&sequence);
+    if (status == WEIR_OK && e.status != WEIR_OK) status = weir_error_set(error, e.status, "no memory for the explanation");
+    return status;
+}

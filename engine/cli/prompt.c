@@ -1,0 +1,79 @@
+#include "engine/cli/prompt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/formats/json.h"
+
+enum { MAX_MESSAGES_FILE = 64 << 20 };
+
+weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_vocab, weir_error *error)
+{
+    const char *at = list;
+    for (;;) {
+        char *end;
+        errno = 0;
+        const long long id = strtoll(at, &end, 10);
+        if (end == at || errno != 0) return weir_error_set(error, WEIR_EINVAL, "token list: a number is expected at '%.20s'; write ids like 1,2,3", at);
+        if (id < 0 || id >= n_vocab) return weir_error_set(error, WEIR_EINVAL, "token list: %lld is not in the vocabulary of %lld", id, (long long)n_vocab);
+        if (weir_ids_add(ids, (int32_t)id) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the token list");
+        at = end + strspn(end, " \t\n");
+        if (*at == '\0') return WEIR_OK;
+        if (*at != ',') return weir_error_set(error, WEIR_EINVAL, "token list: a comma is expected at '%.20s'", at);
+        at++;
+    }
+}
+
+weir_status weir_prompt_from_text(weir_ids *ids, const weir_engine *engine, const char *text, weir_error *error)
+{
+    const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
+    if (tokenizer == NULL) return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no tokenizer: give --tokens instead");
+    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = true, .parse_special = true }, error);
+}
+
+/* What an object holds beside messages and tools goes to the template. */
+static json_t *further_variables(const json_t *chat)
+{
+    json_t     *const variables = json_object();
+    const char *key;
+    json_t     *value;
+    json_object_foreach((json_t *)chat, key, value) {
+        if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 && strcmp(key, "documents") != 0) (void)json_object_set(variables, key, value);
+    }
+    return variables;
+}
+
+weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat, weir_error *error)
+{
+    const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
+    const bool                  is_object = json_is_object(chat);
+    const json_t *const         messages = is_object ? json_object_get(chat, "messages") : chat;
+    if (tokenizer == NULL || weir_engine_chat(engine) == NULL)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no %s: messages cannot be rendered", tokenizer == NULL ? "tokenizer" : "chat template");
+    if (!json_is_array(messages)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is expected, or an object with \"messages\"");
+    json_t *const         variables = is_object ? further_variables(chat) : NULL;
+    const weir_chat_input input = { .messages = messages, .tools = is_object ? json_object_get(chat, "tools") : NULL,
+                                    .documents = is_object ? json_object_get(chat, "documents") : NULL, .variables = variables,
+                                    .bos_token = weir_tokenizer_bos_text(tokenizer), .eos_token = weir_tokenizer_eos_text(tokenizer),
+                                    .add_generation_prompt = true, .now_unix_seconds = weir_clock_unix_seconds() };
+    weir_chat_output output = { 0 };
+    weir_status      status = weir_chat_render(weir_engine_chat(engine), &output, &input, error);
+    if (status == WEIR_OK && text != NULL) status = weir_buffer_add(text, output.text.data, output.text.size);
+    if (status == WEIR_OK && ids != NULL)
+        status = weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,
+                                       &(weir_encode_options){ .parse_special = true, .plain = output.user, .n_plain = output.n_user }, error);
+    weir_chat_output_free(&output);
+    json_decref(variables);
+    return status;
+}
+
+weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path, weir_error *error)
+{
+    json_t *chat = NULL;
+    WEIR_TRY(weir_json_read_file(&chat, path, MAX_MESSAGES_FILE, error));
+    const weir_status status = weir_prompt_from_messages(ids, text, engine, chat, error);
+    json_decref(chat);
+    return status;
+}

@@ -1,0 +1,54 @@
+#include "engine/kv/sequence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes, weir_error *error)
+{
+    *sequence = (weir_sequence){ .store = store, .ledger = ledger };
+    const size_t window = (size_t)weir_kv_store_spec(store)->max_rows;
+    sequence->tokens = calloc(window + 1, sizeof *sequence->tokens);
+    weir_status status = sequence->tokens != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for %zu token ids", window);
+    if (status == WEIR_OK) status = weir_kv_table_open(&sequence->table, store, error);
+    if (status == WEIR_OK && recurrent_bytes > 0)
+        status = weir_ledger_alloc(ledger, (void **)&sequence->recurrent, WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error);
+    if (status == WEIR_OK)
+        sequence->recurrent_bytes = recurrent_bytes;
+    else
+        weir_sequence_close(sequence);
+    return status;
+}
+
+void weir_sequence_close(weir_sequence *sequence)
+{
+    if (sequence->store == NULL) return;
+    weir_kv_table_close(&sequence->table, sequence->store);
+    if (sequence->recurrent != NULL) weir_ledger_free(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes);
+    free(sequence->tokens);
+    *sequence = (weir_sequence){ 0 };
+}
+
+void weir_sequence_reset(weir_sequence *sequence)
+{
+    weir_kv_truncate(&sequence->table, sequence->store, 0);
+    if (sequence->recurrent_dirty) memset(sequence->recurrent, 0, sequence->recurrent_bytes);
+    sequence->recurrent_dirty = false;
+    sequence->n_computed = 0;
+}
+
+void weir_sequence_clear(weir_sequence *sequence)
+{
+    weir_sequence_reset(sequence);
+    sequence->n_tokens = 0;
+}
+
+void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
+{
+    WEIR_ASSERT(dst->n_computed == 0);
+    memcpy(dst->tokens, src->tokens, (size_t)src->n_tokens * sizeof *dst->tokens);
+    dst->n_tokens = src->n_tokens;
+    dst->n_computed = src->n_computed;
+    weir_kv_share(&dst->table, &src->table, dst->store);
+    if (src->recurrent_bytes > 0) memcpy(dst->recurrent, src->recurrent, src->recurrent_bytes);
+    dst->recurrent_dirty = src->recurrent_dirty;
+}

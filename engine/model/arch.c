@@ -1,0 +1,276 @@
+#include "engine/model/arch.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/buffer.h"
+#include "engine/base/file.h"
+
+enum { MAX_ARCHS = 256 };
+
+struct weir_arch_set {
+    weir_arch archs[MAX_ARCHS];
+    size_t    count;
+};
+
+static const char *const known_tables[] = { "arch", "shape", "rope", "layers", "block", "ffn", "tensor", "refuse" };
+
+static weir_status check_tables(const weir_arch *arch, weir_error *error)
+{
+    for (size_t i = 0; i < weir_toml_size(arch->root); i++) {
+        const char *key;
+        bool        known = false;
+        (void)weir_toml_at(arch->root, i, &key);
+        for (size_t k = 0; k < sizeof known_tables / sizeof *known_tables; k++) known = known || strcmp(key, known_tables[k]) == 0;
+        if (!known) return weir_error_set(error, WEIR_ECONFIG, "%s: unknown table [%s]", arch->file, key);
+    }
+    for (size_t k = 0; k < sizeof known_tables / sizeof *known_tables; k++) {
+        const bool may_miss = strcmp(known_tables[k], "rope") == 0 || strcmp(known_tables[k], "refuse") == 0;
+        if (!may_miss && weir_toml_get(arch->root, known_tables[k]) == NULL)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: table [%s] is missing", arch->file, known_tables[k]);
+    }
+    return WEIR_OK;
+}
+
+static weir_status add_arch(weir_arch_set *set, const char *file, const char *text, size_t length, weir_error *error)
+{
+    if (set->count == MAX_ARCHS) return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)MAX_ARCHS);
+    weir_arch arch = { 0 };
+    (void)snprintf(arch.file, sizeof arch.file, "%s", file);
+    WEIR_TRY(weir_toml_parse(&arch.document, text, length, file, error));
+    arch.root = weir_toml_root(arch.document);
+    weir_status status = check_tables(&arch, error);
+    if (status == WEIR_OK) {
+        arch.name = weir_toml_string(weir_toml_get(weir_toml_get(arch.root, "arch"), "name"), NULL);
+        if (arch.name == NULL) status = weir_error_set(error, WEIR_ECONFIG, "%s: [arch] name is missing", file);
+    }
+    if (status != WEIR_OK) {
+        weir_toml_close(arch.document);
+        return status;
+    }
+    for (size_t i = 0; i < set->count; i++) {
+        if (strcmp(set->archs[i].name, arch.name) != 0) continue;
+        weir_toml_close(set->archs[i].document);
+        set->archs[i] = arch;
+        return WEIR_OK;
+    }
+    set->archs[set->count++] = arch;
+    return WEIR_OK;
+}
+
+static int is_toml(const struct dirent *entry)
+{
+    const size_t n = strlen(entry->d_name);
+    return n > 5 && strcmp(entry->d_name + n - 5, ".toml") == 0;
+}
+
+static weir_status add_folder(weir_arch_set *set, const char *folder, weir_error *error)
+{
+    struct dirent **entries = NULL;
+    const int       n = scandir(folder, &entries, is_toml, alphasort);
+    if (n < 0) return weir_error_set(error, WEIR_ENOTFOUND, "%s: cannot read the folder of architectures (--arch-dir)", folder);
+    weir_status status = WEIR_OK;
+    for (int i = 0; i < n; i++) {
+        char        path[PATH_MAX];
+        weir_buffer text = { 0 };
+        if (status == WEIR_OK) {
+            if (snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) >= (int)sizeof path)
+                status = weir_error_set(error, WEIR_EINVAL, "%s: path too long", folder);
+            else
+                status = weir_file_read(&text, path, 1 << 20, error);
+            if (status == WEIR_OK) status = add_arch(set, path, text.data, text.size, error);
+        }
+        weir_buffer_free(&text);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_error *error)
+{
+    weir_arch_set *const set = calloc(1, sizeof *set);
+    if (set == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the architectures");
+    weir_status status = WEIR_OK;
+    for (const weir_embedded_file *file = weir_arch_files; status == WEIR_OK && file->name != NULL; file++)
+        status = add_arch(set, file->name, file->text, strlen(file->text), error);
+    if (status == WEIR_OK && folder != NULL) status = add_folder(set, folder, error);
+    if (status != WEIR_OK) {
+        weir_arch_set_close(set);
+        return status;
+    }
+    *out = set;
+    return WEIR_OK;
+}
+
+void weir_arch_set_close(weir_arch_set *set)
+{
+    if (set == NULL) return;
+    for (size_t i = 0; i < set->count; i++) weir_toml_close(set->archs[i].document);
+    free(set);
+}
+
+const weir_toml_node *weir_arch_choice(const weir_toml_node *node, weir_container container)
+{
+    if (node == NULL || weir_toml_type_of(node) != WEIR_TOML_TABLE) return node;
+    return weir_toml_get(node, container == WEIR_CONTAINER_GGUF ? "gguf" : "hf");
+}
+
+const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory)
+{
+    weir_meta meta;
+    if (weir_tensor_directory_container(directory) != WEIR_CONTAINER_GGUF) return NULL;
+    return weir_tensor_directory_meta(directory, "general.architecture", &meta) && meta.type == WEIR_META_STRING ? meta.string : "";
+}
+
+static bool matches(const weir_arch *arch, weir_container container, const char *name)
+{
+    const weir_toml_node *const match = weir_toml_get(weir_toml_get(arch->root, "arch"), "match");
+    const weir_toml_node *const names = match != NULL ? weir_arch_choice(match, container) : NULL;
+    for (size_t i = 0; names != NULL && i < weir_toml_size(names); i++) {
+        const char *const text = weir_toml_string(weir_toml_at(names, i, NULL), NULL);
+        if (text != NULL && strcmp(text, name) == 0) return true;
+    }
+    return false;
+}
+
+/* [[refuse]] hf or gguf = KEY, unless = VALUE: the key is there with another value. */
+static weir_status check_refusals(const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error)
+{
+    const weir_toml_node *const list = weir_toml_get(arch->root, "refuse");
+    const char *const           prefix = weir_arch_gguf_prefix(directory);
+    for (size_t i = 0; list != NULL && i < weir_toml_size(list); i++) {
+        const weir_toml_node *const rule = weir_toml_at(list, i, NULL), *const allowed = weir_toml_get(rule, "unless");
+        const char *const           key = weir_toml_string(weir_toml_get(rule, prefix != NULL ? "gguf" : "hf"), NULL);
+        char                        full[512];
+        weir_meta                   meta;
+        bool                        want_bool = false;
+        double                      want_number = 0.0;
+        if (key == NULL) continue;
+        (void)snprintf(full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", key);
+        if (!weir_tensor_directory_meta(directory, full, &meta)) continue;
+        const bool same = (meta.type == WEIR_META_BOOL && weir_toml_bool(allowed, &want_bool) && meta.boolean == want_bool) ||
+                          (meta.type == WEIR_META_INT && weir_toml_float(allowed, &want_number) && (double)meta.integer == want_number) ||
+                          (meta.type == WEIR_META_FLOAT && weir_toml_float(allowed, &want_number) && meta.number == want_number);
+        if (!same)
+            return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: '%s' has a value that architecture %s does not cover (%s)",
+                                  weir_tensor_directory_path(directory), full, arch->name, arch->file);
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory, weir_error *error)
+{
+    const weir_container container = weir_tensor_directory_container(directory);
+    const char *const    key = container == WEIR_CONTAINER_GGUF ? "general.architecture" : "model_type";
+    weir_meta            meta;
+    if (!weir_tensor_directory_meta(directory, key, &meta) || meta.type != WEIR_META_STRING)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is missing: the architecture is unknown", weir_tensor_directory_path(directory),
+                              container == WEIR_CONTAINER_GGUF ? key : "config.json with model_type");
+    for (size_t i = 0; i < set->count; i++) {
+        if (!matches(&set->archs[i], container, meta.string)) continue;
+        *out = &set->archs[i];
+        return check_refusals(*out, directory, error);
+    }
+    weir_buffer known = { 0 };
+    for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
+    const weir_status status = weir_error_set(error, WEIR_EUNSUPPORTED, "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
+                                              weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none");
+    weir_buffer_free(&known);
+    return status;
+}
+
+weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container, const weir_block **mixer,
+                            weir_block_options *options, weir_error *error)
+{
+    const weir_toml_node *const table = weir_toml_get(weir_toml_get(arch->root, "block"), name);
+    if (table == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] names block '%s', but there is no [block.%s]", arch->file, name, name);
+    *mixer = NULL;
+    *options = (weir_block_options){ 0 };
+    const struct { const char *key; bool *value; } flags[] = { { "q_gate", &options->q_gate }, { "qk_norm", &options->qk_norm },
+                                                               { "window", &options->window }, { "tiled_heads", &options->tiled_heads } };
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char                 *key;
+        const weir_toml_node *const value = weir_arch_choice(weir_toml_at(table, i, &key), container);
+        const char *const           text = value != NULL ? weir_toml_string(value, NULL) : NULL;
+        bool                        known = false;
+        if (value == NULL) continue; /* given for the other container only */
+        if (strcmp(key, "mixer") == 0 && text != NULL) {
+            *mixer = weir_block_find(text);
+            known = *mixer != NULL;
+        } else if (strcmp(key, "rope") == 0 && text != NULL) {
+            options->rope = strcmp(text, "pairs") == 0 ? WEIR_ROPE_PAIRS : WEIR_ROPE_HALF_SPLIT;
+            known = strcmp(text, "pairs") == 0 || strcmp(text, "half_split") == 0;
+        }
+        for (size_t f = 0; f < sizeof flags / sizeof *flags; f++)
+            known = known || (strcmp(key, flags[f].key) == 0 && weir_toml_bool(value, flags[f].value));
+        if (!known) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: unknown option or value", arch->file, name, key);
+    }
+    if (*mixer == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] has no mixer", arch->file, name);
+    return WEIR_OK;
+}
+
+/* Is there a list per layer in the checkpoint? Looks `table`.{gguf,hf} up in the metadata. */
+static bool layer_meta(const weir_arch *arch, const weir_tensor_directory *directory, const char *table, weir_meta *out)
+{
+    const char *const prefix = weir_arch_gguf_prefix(directory);
+    const char *const key =
+        weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), prefix != NULL ? "gguf" : "hf"), NULL);
+    char full[512];
+    if (key == NULL) return false;
+    (void)snprintf(full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", key);
+    return weir_tensor_directory_meta(directory, full, out);
+}
+
+static const char *layer_word(const weir_arch *arch, const char *table, const char *key)
+{
+    return weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), key), NULL);
+}
+
+static weir_status layers_from_list(const weir_arch *arch, const weir_meta *list, const char *table, int64_t n_layers, const char **names,
+                                    weir_error *error)
+{
+    if (list->type != WEIR_META_ARRAY || list->length < (size_t)n_layers)
+        return weir_error_set(error, WEIR_EFORMAT, "the list of layer types has %zu entries for %lld layers", list->length, (long long)n_layers);
+    const weir_toml_node *const words = weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), "names");
+    for (int64_t i = 0; i < n_layers; i++) {
+        weir_meta element = { 0 };
+        (void)weir_meta_at(list, (size_t)i, &element);
+        if (words != NULL)
+            names[i] = element.type == WEIR_META_STRING ? weir_toml_string(weir_toml_get(words, element.string), NULL) : NULL;
+        else
+            names[i] = layer_word(arch, table, (element.type == WEIR_META_BOOL ? element.boolean : element.integer != 0) ? "set" : "unset");
+        if (names[i] == NULL)
+            return weir_error_set(error, WEIR_EUNSUPPORTED, "layer %lld has type '%s', which architecture %s does not cover (%s)", (long long)i,
+                                  element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers, const char **names,
+                             weir_error *error)
+{
+    weir_meta meta;
+    if (layer_meta(arch, directory, "mask", &meta)) return layers_from_list(arch, &meta, "mask", n_layers, names, error);
+    if (layer_meta(arch, directory, "types", &meta)) return layers_from_list(arch, &meta, "types", n_layers, names, error);
+    if (layer_meta(arch, directory, "interval", &meta)) {
+        if (meta.type != WEIR_META_INT || meta.integer < 1)
+            return weir_error_set(error, WEIR_EFORMAT, "%s: the interval of attention layers is not a positive integer", weir_tensor_directory_path(directory));
+        for (int64_t i = 0; i < n_layers; i++) {
+            names[i] = layer_word(arch, "interval", (i + 1) % meta.integer == 0 ? "last" : "others");
+            if (names[i] == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] interval needs last and others", arch->file);
+        }
+        return WEIR_OK;
+    }
+    const weir_toml_node *const pattern = weir_toml_get(weir_toml_get(arch->root, "layers"), "pattern");
+    const size_t                n = pattern != NULL ? weir_toml_size(pattern) : 0;
+    if (n == 0) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern is missing or empty", arch->file);
+    for (int64_t i = 0; i < n_layers; i++) {
+        names[i] = weir_toml_string(weir_toml_at(pattern, (size_t)i % n, NULL), NULL);
+        if (names[i] == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern holds something that is not text", arch->file);
+    }
+    return WEIR_OK;
+}

@@ -1,0 +1,283 @@
+/* engine/model/bind.c - tensors of a file into the slots of an architecture's blocks: names, shapes and types are checked here, and
+ * every problem of a file is reported in one message. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/buffer.h"
+#include "engine/model/model_internal.h"
+
+enum { REPORTED_PROBLEMS = 8, NAME_LENGTH = 512 };
+
+typedef struct binder {
+    weir_model           *model;
+    const weir_toml_node *table; /* [tensor] */
+    weir_container        container;
+    weir_buffer           problems;
+    size_t                n_problems;
+} binder;
+
+__attribute__((format(printf, 2, 3))) static void problem(binder *b, const char *format, ...)
+{
+    if (b->n_problems++ >= REPORTED_PROBLEMS) return;
+    char    text[NAME_LENGTH + 128];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    (void)!weir_buffer_format(&b->problems, "\n  %s", text);
+}
+
+/* Replaces {i} by the layer. */
+static void expand(char *out, size_t size, const char *pattern, int64_t layer)
+{
+    const char *const at = strstr(pattern, "{i}");
+    if (at == NULL)
+        (void)snprintf(out, size, "%s", pattern);
+    else
+        (void)snprintf(out, size, "%.*s%" PRId64 "%s", (int)(at - pattern), pattern, layer, at + 3);
+}
+
+static const weir_tensor *find_name(const binder *b, const char *pattern, int64_t layer)
+{
+    char name[NAME_LENGTH], full[2 * NAME_LENGTH];
+    expand(name, sizeof name, pattern, layer);
+    const weir_tensor *tensor = weir_tensor_directory_find(b->model->directory, name);
+    if (tensor != NULL || b->container == WEIR_CONTAINER_GGUF) return tensor;
+    const weir_toml_node *const prefixes = weir_toml_get(weir_toml_get(b->model->arch->root, "arch"), "prefixes");
+    for (size_t i = 0; tensor == NULL && prefixes != NULL && i < weir_toml_size(prefixes); i++) {
+        const char *const prefix = weir_toml_string(weir_toml_at(prefixes, i, NULL), NULL);
+        (void)snprintf(full, sizeof full, "%s%s", prefix != NULL ? prefix : "", name);
+        tensor = weir_tensor_directory_find(b->model->directory, full);
+    }
+    return tensor;
+}
+
+/* NAME or [NAMES] of this container; *wanted (may be NULL) is the first name, for messages. */
+static const weir_tensor *find_tensor(const binder *b, const weir_toml_node *entry, int64_t layer, const char **wanted)
+{
+    const weir_toml_node *const names = weir_arch_choice(entry, b->container);
+    if (names == NULL) return NULL;
+    const bool         is_list = weir_toml_type_of(names) == WEIR_TOML_ARRAY;
+    const weir_tensor *tensor = NULL;
+    for (size_t i = 0; tensor == NULL && i < (is_list ? weir_toml_size(names) : 1); i++) {
+        const char *const name = weir_toml_string(is_list ? weir_toml_at(names, i, NULL) : names, NULL);
+        if (name == NULL) continue;
+        if (wanted != NULL && i == 0) *wanted = name;
+        tensor = find_name(b, name, layer);
+    }
+    return tensor;
+}
+
+static transform transform_of(binder *b, const weir_toml_node *entry, const char *slot)
+{
+    const char *const text = weir_toml_string(weir_toml_get(entry, b->container == WEIR_CONTAINER_GGUF ? "gguf_transform" : "hf_transform"), NULL);
+    if (text == NULL) return TRANSFORM_NONE;
+    if (strcmp(text, "one_plus") == 0) return TRANSFORM_ONE_PLUS;
+    if (strcmp(text, "neg_exp") == 0) return TRANSFORM_NEG_EXP;
+    problem(b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, slot, text);
+    return TRANSFORM_NONE;
+}
+
+/* Compares without dimensions of 1: [C, 1, K] is [C, K], {H} is {H, 1}. */
+static bool has_shape(const weir_tensor *tensor, int64_t rows, int64_t cols)
+{
+    int64_t   want[2], got[WEIR_TENSOR_DIMS];
+    int       n_want = 0, n_got = 0;
+    if (rows != 1) want[n_want++] = rows;
+    if (cols != 1) want[n_want++] = cols;
+    for (int i = 0; i < tensor->n_dims; i++) {
+        if (tensor->shape[i] != 1) got[n_got++] = tensor->shape[i];
+    }
+    return n_want == n_got && memcmp(want, got, (size_t)n_want * sizeof *want) == 0;
+}
+
+static void describe_shape(char *out, size_t size, const weir_tensor *tensor)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (int i = 0; i < tensor->n_dims && n < size; i++) n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
+}
+
+static void mark_used(binder *b, const weir_tensor *tensor)
+{
+    const weir_tensor *const first = weir_tensor_directory_at(b->model->directory, 0);
+    b->model->used[tensor - first] = true;
+}
+
+static void add_matrix(binder *b, const weir_tensor *tensor, int64_t rows, int64_t cols, const weir_weight **slot)
+{
+    weir_model *const        model = b->model;
+    const weir_matrix_source source = { .data = tensor->data, .n_out = rows, .n_in = cols, .dtype = tensor->dtype };
+    weir_error               reason = { 0 };
+    WEIR_ASSERT(model->n_matrices < model->max_matrices);
+    bound_matrix *const matrix = &model->matrices[model->n_matrices];
+    if (weir_weight_plan(&matrix->weight, model->stream, &source, model->activations, &reason) != WEIR_OK) {
+        problem(b, "tensor %s: %s", tensor->name, reason.text);
+        return;
+    }
+    matrix->tensor = tensor;
+    *slot = &matrix->weight;
+    model->n_matrices++;
+}
+
+static void add_vector(binder *b, const weir_tensor *tensor, int64_t count, transform change, const float **slot)
+{
+    weir_model *const model = b->model;
+    WEIR_ASSERT(model->n_vectors < model->max_vectors);
+    model->vectors[model->n_vectors++] = (bound_vector){ .slot = slot, .tensor = tensor, .count = count, .transform = change };
+}
+
+typedef struct wanted {
+    const char    *slot;
+    weir_slot_kind kind;
+    int64_t        layer, rows, cols;
+    bool           optional;
+} wanted;
+
+/* Finds and checks one tensor; NULL when it is absent (reported unless optional) or wrong (reported). */
+static const weir_tensor *take(binder *b, const wanted *w, transform *change)
+{
+    const weir_toml_node *const entry = weir_toml_get(b->table, w->slot);
+    const char                 *name = w->slot;
+    bool                        optional = w->optional && entry == NULL;
+    if (entry == NULL && !optional) {
+        problem(b, "%s: [tensor] has no entry \"%s\"", b->model->arch->file, w->slot);
+        return NULL;
+    }
+    if (entry == NULL) return NULL;
+    (void)weir_toml_bool(weir_toml_get(entry, "optional"), &optional);
+    const weir_tensor *tensor = find_tensor(b, entry, w->layer, &name);
+    const char *const  instead = weir_toml_string(weir_toml_get(entry, "or"), NULL);
+    if (tensor == NULL && instead != NULL && weir_toml_get(b->table, instead) != NULL)
+        tensor = find_tensor(b, weir_toml_get(b->table, instead), w->layer, NULL);
+    if (tensor == NULL) {
+        char full[NAME_LENGTH];
+        expand(full, sizeof full, name, w->layer);
+        if (!optional && weir_arch_choice(entry, b->container) != NULL) problem(b, "tensor %s is missing", full);
+        return NULL;
+    }
+    mark_used(b, tensor);
+    if (!has_shape(tensor, w->rows, w->cols)) {
+        char shape[128];
+        describe_shape(shape, sizeof shape, tensor);
+        problem(b, "tensor %s is [%s], want [%" PRId64 ", %" PRId64 "]", tensor->name, shape, w->rows, w->cols);
+        return NULL;
+    }
+    *change = transform_of(b, entry, w->slot);
+    return tensor;
+}
+
+static void bind_vector(binder *b, const wanted *w, const float **slot)
+{
+    transform                change = TRANSFORM_NONE;
+    const weir_tensor *const tensor = take(b, w, &change);
+    if (tensor != NULL) add_vector(b, tensor, w->rows * w->cols, change, slot);
+}
+
+static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
+{
+    transform                change = TRANSFORM_NONE;
+    const weir_tensor *const tensor = take(b, w, &change);
+    if (tensor != NULL && change != TRANSFORM_NONE) problem(b, "tensor %s: a matrix cannot be transformed", tensor->name);
+    if (tensor != NULL) add_matrix(b, tensor, w->rows, w->cols, slot);
+}
+
+static void bind_block(binder *b, const weir_block *block, const weir_block_options *options, int64_t layer, void *weights)
+{
+    for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
+        if (slot->wanted != NULL && !slot->wanted(options)) continue;
+        void *const  at = (char *)weights + slot->offset;
+        const wanted w = { .slot = slot->name, .kind = slot->kind, .layer = layer, .optional = slot->optional,
+                           .rows = slot->rows(&b->model->shape, options), .cols = slot->cols(&b->model->shape, options) };
+        switch (slot->kind) {
+        case WEIR_SLOT_MATRIX: bind_matrix(b, &w, at); break;
+        case WEIR_SLOT_VECTOR: bind_vector(b, &w, at); break;
+        }
+    }
+}
+
+static void bind_layer(binder *b, int64_t index)
+{
+    layer *const      l = &b->model->layers[index];
+    const int64_t     d = b->model->shape.d_model;
+    bind_vector(b, &(wanted){ .slot = "layer.mixer_norm", .layer = index, .rows = d, .cols = 1 }, &l->mixer_norm);
+    bind_block(b, l->mixer, &l->options, index, l->mixer_weights);
+    bind_vector(b, &(wanted){ .slot = "layer.ffn_norm", .layer = index, .rows = d, .cols = 1 }, &l->ffn_norm);
+    bind_block(b, l->ffn, &l->options, index, l->ffn_weights);
+}
+
+/* The embedding decides the vocabulary: its rows are read from the file, a tied output is packed besides. */
+static void bind_embedding(binder *b)
+{
+    const weir_toml_node *const entry = weir_toml_get(b->table, "embed");
+    const char                 *name = "embed";
+    const weir_tensor *const    tensor = entry != NULL ? find_tensor(b, entry, 0, &name) : NULL;
+    if (tensor == NULL) {
+        problem(b, "tensor %s is missing", name);
+        return;
+    }
+    mark_used(b, tensor);
+    if (tensor->n_dims != 2 || tensor->shape[1] != b->model->shape.d_model || tensor->shape[0] > INT32_MAX) {
+        char shape[128];
+        describe_shape(shape, sizeof shape, tensor);
+        problem(b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape, b->model->shape.d_model);
+        return;
+    }
+    b->model->embedding = tensor;
+    b->model->shape.n_vocab = tensor->shape[0];
+}
+
+weir_status weir_bind_tensors(weir_model *model, weir_error *error)
+{
+    binder b = { .model = model, .table = weir_toml_get(model->arch->root, "tensor"),
+                 .container = weir_tensor_directory_container(model->directory) };
+    bind_embedding(&b);
+    if (b.n_problems == 0) {
+        const weir_shape *const shape = &model->shape;
+        bind_vector(&b, &(wanted){ .slot = "norm", .rows = shape->d_model, .cols = 1 }, &model->output_norm);
+        bind_matrix(&b, &(wanted){ .slot = "output", .rows = shape->n_vocab, .cols = shape->d_model }, &model->output);
+        bind_vector(&b, &(wanted){ .slot = "rope.factors", .rows = shape->rotary_dim / 2, .cols = 1, .optional = true }, &model->rope_factors);
+        for (int64_t i = 0; i < shape->n_layers; i++) bind_layer(&b, i);
+    }
+    weir_status status = WEIR_OK;
+    if (b.n_problems > 0) {
+        if (b.n_problems > REPORTED_PROBLEMS) (void)!weir_buffer_format(&b.problems, "\n  and %zu more", b.n_problems - REPORTED_PROBLEMS);
+        status = weir_error_set(error, WEIR_EMISMATCH, "%s: does not fit architecture %s:%s", weir_tensor_directory_path(model->directory),
+                                model->arch->name, b.problems.data != NULL ? b.problems.data : "");
+    }
+    weir_buffer_free(&b.problems);
+    return status;
+}
+
+/* Patterns are prefixes; {i} stands for any number, {beyond} for a layer past the last. */
+static bool pattern_matches(const char *pattern, const char *name, int64_t n_layers)
+{
+    while (*pattern != '\0') {
+        const bool any = strncmp(pattern, "{i}", 3) == 0, beyond = strncmp(pattern, "{beyond}", 8) == 0;
+        if (any || beyond) {
+            if (!isdigit((unsigned char)*name)) return false;
+            char *end;
+            if (strtoll(name, &end, 10) < n_layers && beyond) return false;
+            name = end;
+            pattern += any ? 3 : 8;
+        } else if (*pattern++ != *name++) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool weir_bind_skips(const weir_model *model, const char *name)
+{
+    const weir_toml_node *const skip = weir_toml_get(weir_toml_get(model->arch->root, "arch"), "skip");
+    const weir_toml_node *const list = skip != NULL ? weir_arch_choice(skip, weir_tensor_directory_container(model->directory)) : NULL;
+    for (size_t i = 0; list != NULL && i < weir_toml_size(list); i++) {
+        const char *const pattern = weir_toml_string(weir_toml_at(list, i, NULL), NULL);
+        if (pattern != NULL && pattern_matches(pattern, name, model->shape.n_layers)) return true;
+    }
+    return false;
+}

@@ -1,0 +1,80 @@
+/* engine/model/block.h - what a block is: the pieces that arch files combine. Blocks know shapes and options, never architectures. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/model/shape.h"
+#include "offload/dispatch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* [block.NAME] of an arch file. */
+typedef struct weir_block_options {
+    bool              q_gate;      /* q_proj rows are per head [query | gate]; out *= sigmoid(gate)     */
+    bool              qk_norm;     /* RMS norm per head on q and k before RoPE                          */
+    bool              window;      /* the shape's sliding window applies                                */
+    bool              tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk)     */
+    weir_rope_pairing rope;
+} weir_block_options;
+
+typedef enum weir_slot_kind {
+    WEIR_SLOT_MATRIX, /* packed for matmul: const weir_weight * */
+    WEIR_SLOT_VECTOR, /* converted to f32: const float *        */
+} weir_slot_kind;
+
+typedef int64_t (*weir_extent)(const weir_shape *shape, const weir_block_options *options);
+
+/* A place for a tensor. Absent optional slots stay NULL. Shapes are compared without dimensions of 1. */
+typedef struct weir_slot {
+    const char    *name; /* as in [tensor] of arch files */
+    weir_slot_kind kind;
+    weir_extent    rows, cols;
+    size_t         offset; /* in the block's weights struct */
+    bool           optional;
+    bool (*wanted)(const weir_block_options *options); /* NULL: always */
+} weir_slot;
+
+/* RoPE as the checkpoint's scaling left it. */
+typedef struct weir_rope_table {
+    const float *frequencies; /* [rotary_dim / 2] */
+    float        magnitude;   /* on cos and sin   */
+} weir_rope_table;
+
+/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
+typedef struct weir_step {
+    weir_stream                  *stream;
+    const int32_t                *positions; /* [n_rows] */
+    const weir_kv_segment        *kv;        /* [n_segments], this layer's pages      */
+    const weir_recurrent_segment *recurrent; /* [n_segments], this layer's state      */
+    weir_rope_table               rope;
+    int64_t                       n_rows, n_segments;
+    const float                  *normed;  /* [n_rows, d_model] input  */
+    float                        *mixed;   /* [n_rows, d_model] output */
+    float                        *scratch; /* scratch_elements(n_rows) */
+    weir_dtype                    kv_dtype;
+} weir_step;
+
+typedef struct weir_block {
+    const char      *name;  /* what arch files write in `mixer` or `kind` */
+    const weir_slot *slots; /* ends with name == NULL */
+    size_t           weights_bytes;
+    bool             has_kv; /* n_kv_heads rows of head_dim per token */
+    int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */
+    int64_t (*state_elements)(const weir_shape *shape);   /* recurrent state, f32; NULL: none  */
+    int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options, int64_t n_rows);
+    weir_status (*forward)(const weir_shape *shape, const weir_block_options *options, const void *weights, const weir_step *step);
+} weir_block;
+
+extern const weir_block weir_block_attention;
+extern const weir_block weir_block_gated_delta_net;
+extern const weir_block weir_block_swiglu;
+
+/* Every block by name; NULL when there is none. */
+const weir_block *weir_block_find(const char *name);
+
+#ifdef __cplusplus
+}
+#endif

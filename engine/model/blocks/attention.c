@@ -1,0 +1,120 @@
+/* engine/model/blocks/attention.c - grouped-query attention (Ainslie et al. 2023), with the options that published models use:
+ * biases, RMS norm on q and k, partial RoPE in both pairings, a sliding window, and Qwen3.5's output gate.
+ *
+ *   q, k, v = W_q x, W_k x, W_v x          q per head [query | gate] with q_gate
+ *   q, k    = rope(norm(q)), rope(norm(k)) k and v go to the KV pages
+ *   out     = W_o (softmax(q K^T / sqrt(hd)) V * sigmoid(gate))                                                            */
+#include <math.h>
+
+#include "engine/model/block.h"
+
+typedef struct weights {
+    const weir_weight *q, *k, *v, *out;                 /* [H*hd*(1 or 2), D] [G*hd, D] [G*hd, D] [D, H*hd] */
+    const float       *q_bias, *k_bias, *v_bias;        /* NULL or [rows of q, k, v]                         */
+    const float       *q_norm, *k_norm;                 /* [hd]                                             */
+} weights;
+
+static int64_t model(const weir_shape *shape, const weir_block_options *options)
+{
+    (void)options;
+    return shape->d_model;
+}
+static int64_t one(const weir_shape *shape, const weir_block_options *options)
+{
+    (void)shape, (void)options;
+    return 1;
+}
+static int64_t head(const weir_shape *shape, const weir_block_options *options)
+{
+    (void)options;
+    return shape->head_dim;
+}
+static int64_t q_width(const weir_shape *shape, const weir_block_options *options)
+{
+    return shape->n_heads * shape->head_dim * (options->q_gate ? 2 : 1);
+}
+static int64_t kv_width(const weir_shape *shape, const weir_block_options *options)
+{
+    (void)options;
+    return shape->n_kv_heads * shape->head_dim;
+}
+static int64_t out_width(const weir_shape *shape, const weir_block_options *options)
+{
+    (void)options;
+    return shape->n_heads * shape->head_dim;
+}
+static bool with_norm(const weir_block_options *options) { return options->qk_norm; }
+
+static const weir_slot slots[] = {
+    { .name = "attn.q", .kind = WEIR_SLOT_MATRIX, .rows = q_width, .cols = model, .offset = offsetof(weights, q) },
+    { .name = "attn.k", .kind = WEIR_SLOT_MATRIX, .rows = kv_width, .cols = model, .offset = offsetof(weights, k) },
+    { .name = "attn.v", .kind = WEIR_SLOT_MATRIX, .rows = kv_width, .cols = model, .offset = offsetof(weights, v) },
+    { .name = "attn.out", .kind = WEIR_SLOT_MATRIX, .rows = model, .cols = out_width, .offset = offsetof(weights, out) },
+    { .name = "attn.q_bias", .kind = WEIR_SLOT_VECTOR, .rows = q_width, .cols = one, .offset = offsetof(weights, q_bias), .optional = true },
+    { .name = "attn.k_bias", .kind = WEIR_SLOT_VECTOR, .rows = kv_width, .cols = one, .offset = offsetof(weights, k_bias), .optional = true },
+    { .name = "attn.v_bias", .kind = WEIR_SLOT_VECTOR, .rows = kv_width, .cols = one, .offset = offsetof(weights, v_bias), .optional = true },
+    { .name = "attn.q_norm", .kind = WEIR_SLOT_VECTOR, .rows = head, .cols = one, .offset = offsetof(weights, q_norm), .wanted = with_norm },
+    { .name = "attn.k_norm", .kind = WEIR_SLOT_VECTOR, .rows = head, .cols = one, .offset = offsetof(weights, k_norm), .wanted = with_norm },
+    { 0 },
+};
+
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows)
+{
+    return n_rows * (q_width(shape, options) + 2 * kv_width(shape, options) + out_width(shape, options));
+}
+
+/* Norm and RoPE of q or k in place: heads of `stride` elements in rows of `n_heads * stride`. */
+static weir_status norm_and_turn(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x,
+                                 const float *norm, int64_t n_heads, int64_t stride)
+{
+    if (norm != NULL)
+        WEIR_TRY(weir_rmsnorm(step->stream, &(weir_rmsnorm_args){
+            .dst = x, .src = x, .weight = norm, .n_rows = step->n_rows, .n_groups = n_heads, .dim = shape->head_dim,
+            .dst_stride = n_heads * stride, .dst_group_stride = stride, .src_stride = n_heads * stride, .src_group_stride = stride,
+            .eps = (float)shape->norm_eps }));
+    return weir_rope(step->stream, &(weir_rope_args){
+        .x = x, .positions = step->positions, .frequencies = step->rope.frequencies, .magnitude = step->rope.magnitude,
+        .n_rows = step->n_rows, .n_heads = n_heads, .rotary_dim = shape->rotary_dim, .row_stride = n_heads * stride,
+        .head_stride = stride, .pairing = options->rope });
+}
+
+static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
+{
+    const weights *const w = block_weights;
+    const int64_t        n = step->n_rows, d = shape->d_model, hd = shape->head_dim;
+    const int64_t        q_row = q_width(shape, options), kv_row = kv_width(shape, options), o_row = out_width(shape, options);
+    const int64_t        q_head = options->q_gate ? 2 * hd : hd;
+
+    float *const q = step->scratch;    /* [n, H, hd (| gate)] */
+    float *const k = q + n * q_row;    /* [n, G, hd]          */
+    float *const v = k + n * kv_row;   /* [n, G, hd]          */
+    float *const out = v + n * kv_row; /* [n, H, hd]          */
+
+    WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){
+        .x = step->normed, .n_rows = n, .n_in = d, .x_stride = d, .n_outputs = 3,
+        .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
+                     { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
+                     { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
+    WEIR_TRY(norm_and_turn(shape, options, step, q, w->q_norm, shape->n_heads, q_head));
+    WEIR_TRY(norm_and_turn(shape, options, step, k, w->k_norm, shape->n_kv_heads, hd));
+    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){
+        .k = k, .v = v, .segments = step->kv, .n_segments = step->n_segments, .n_kv_heads = shape->n_kv_heads, .key_dim = hd,
+        .value_dim = hd, .k_stride = kv_row, .v_stride = kv_row, .dtype = step->kv_dtype }));
+    WEIR_TRY(weir_attention(step->stream, &(weir_attention_args){
+        .out = out, .q = q, .segments = step->kv, .n_segments = step->n_segments, .n_heads = shape->n_heads,
+        .n_kv_heads = shape->n_kv_heads, .key_dim = hd, .value_dim = hd, .q_stride = q_row, .q_head_stride = q_head,
+        .out_stride = o_row, .window = options->window ? (int32_t)shape->window : 0, .scale = 1.0f / sqrtf((float)hd),
+        .dtype = step->kv_dtype }));
+    if (options->q_gate)
+        WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){
+            .x = out, .gate = q + hd, .n_rows = n, .n_heads = shape->n_heads, .dim = hd, .x_stride = o_row, .x_head_stride = hd,
+            .gate_stride = q_row, .gate_head_stride = q_head }));
+    return weir_matmul(step->stream, &(weir_matmul_args){
+        .x = out, .n_rows = n, .n_in = o_row, .x_stride = o_row, .n_outputs = 1,
+        .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } });
+}
+
+const weir_block weir_block_attention = {
+    .name = "attention", .slots = slots, .weights_bytes = sizeof(weights), .has_kv = true, .scratch_elements = scratch_elements,
+    .forward = forward,
+};

@@ -1,0 +1,210 @@
+#include "engine/model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "engine/model/model_internal.h"
+#include "engine/model/rope.h"
+
+enum { LAYER_MATRICES = 16, LAYER_VECTORS = 16, ALIGNMENT = 64 };
+
+/* Layer list with blocks, options and the place of each layer in the sequence's memory. */
+static weir_status plan_layers(weir_model *model, weir_error *error)
+{
+    const weir_shape *const shape = &model->shape;
+    const weir_container    container = weir_tensor_directory_container(model->directory);
+    const char *const       kind = weir_toml_string(weir_toml_get(weir_toml_get(model->arch->root, "ffn"), "kind"), NULL);
+    const weir_block *const ffn = kind != NULL ? weir_block_find(kind) : NULL;
+    if (ffn == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [ffn] kind '%s' is not a block", model->arch->file, kind != NULL ? kind : "");
+
+    const char **const names = calloc((size_t)shape->n_layers, sizeof *names);
+    if (names == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)shape->n_layers);
+    weir_status status = weir_arch_layers(model->arch, model->directory, shape->n_layers, names, error);
+    for (int64_t i = 0; status == WEIR_OK && i < shape->n_layers; i++) {
+        layer *const l = &model->layers[i];
+        l->ffn = ffn;
+        status = weir_arch_block(model->arch, names[i], container, &l->mixer, &l->options, error);
+        if (status != WEIR_OK) break;
+        l->kv_index = l->mixer->has_kv ? model->kv_layers++ : -1;
+        l->history_offset = model->recurrent_elements;
+        if (l->mixer->history_elements != NULL) model->recurrent_elements += l->mixer->history_elements(shape);
+        model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
+        l->state_offset = model->recurrent_elements;
+        if (l->mixer->state_elements != NULL) model->recurrent_elements += l->mixer->state_elements(shape);
+        model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
+        l->mixer_weights = calloc(1, l->mixer->weights_bytes);
+        l->ffn_weights = calloc(1, l->ffn->weights_bytes);
+        if (l->mixer_weights == NULL || l->ffn_weights == NULL) status = weir_error_set(error, WEIR_ENOMEM, "no memory for layer %lld", (long long)i);
+    }
+    free(names);
+    return status;
+}
+
+static weir_status sum_sizes(weir_model *model, weir_error *error)
+{
+    size_t total = 0, elements = 0;
+    for (size_t i = 0; i < model->n_matrices; i++) {
+        const weir_weight *const weight = &model->matrices[i].weight;
+        size_t                   bytes;
+        if (!weir_align_size(&bytes, weight->bytes, ALIGNMENT) || !weir_add_size(&total, total, bytes))
+            return weir_error_set(error, WEIR_EFORMAT, "%s: the weights do not fit in memory", weir_tensor_directory_path(model->directory));
+        model->n_parameters += weight->n_out * weight->n_in;
+    }
+    for (size_t i = 0; i < model->n_vectors; i++) {
+        elements += ((size_t)model->vectors[i].count + 15) / 16 * 16;
+        model->n_parameters += model->vectors[i].count;
+    }
+    if (model->embedding != model->matrices[0].tensor) model->n_parameters += model->shape.n_vocab * model->shape.d_model;
+    model->weight_bytes = total;
+    model->vector_bytes = elements * sizeof(float);
+    return WEIR_OK;
+}
+
+weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch, weir_stream *stream,
+                            weir_activations activations, weir_error *error)
+{
+    weir_model *const model = calloc(1, sizeof *model);
+    if (model == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the model");
+    *model = (weir_model){ .directory = directory, .arch = arch, .stream = stream, .activations = activations };
+    weir_status status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory, weir_arch_gguf_prefix(directory), error);
+    if (status != WEIR_OK) goto done;
+    const size_t n_layers = (size_t)model->shape.n_layers, n_tensors = weir_tensor_directory_count(directory);
+    model->max_matrices = n_layers * LAYER_MATRICES + 1;
+    model->max_vectors = n_layers * LAYER_VECTORS + 2;
+    model->layers = calloc(n_layers, sizeof *model->layers);
+    model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
+    model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
+    model->used = calloc(n_tensors + 1, sizeof *model->used);
+    if (model->layers == NULL || model->matrices == NULL || model->vectors == NULL || model->used == NULL) {
+        status = weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu layers", n_layers);
+        goto done;
+    }
+    status = plan_layers(model, error);
+    if (status == WEIR_OK) status = weir_bind_tensors(model, error);
+    if (status == WEIR_OK) status = sum_sizes(model, error);
+done:
+    if (status != WEIR_OK)
+        weir_model_close(model);
+    else
+        *out = model;
+    return status;
+}
+
+static weir_status load_vector(const bound_vector *vector, float *dst, const char *path, weir_error *error)
+{
+    const weir_tensor *const tensor = vector->tensor;
+    if (weir_dequantise(dst, tensor->data, tensor->dtype, vector->count) != WEIR_OK)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path, tensor->name, weir_dtype_of(tensor->dtype).name);
+    for (int64_t i = 0; i < vector->count; i++) {
+        switch (vector->transform) {
+        case TRANSFORM_NONE: break;
+        case TRANSFORM_ONE_PLUS: dst[i] += 1.0f; break;
+        case TRANSFORM_NEG_EXP: dst[i] = -expf(dst[i]); break;
+        }
+        if (!isfinite(dst[i])) return weir_error_set(error, WEIR_EFORMAT, "%s: tensor %s holds a number that is not finite", path, tensor->name);
+    }
+    *vector->slot = dst;
+    return WEIR_OK;
+}
+
+static weir_status load_vectors(weir_model *model, weir_error *error)
+{
+    float *dst = model->vector_memory;
+    for (size_t i = 0; i < model->n_vectors; i++) {
+        WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(model->directory), error));
+        dst += (model->vectors[i].count + 15) / 16 * 16;
+    }
+    return WEIR_OK;
+}
+
+static weir_status load_matrices(weir_model *model, weir_progress progress, void *user, weir_error *error)
+{
+    char  *dst = model->weight_memory;
+    size_t done = 0;
+    for (size_t i = 0; i < model->n_matrices; i++) {
+        bound_matrix *const      matrix = &model->matrices[i];
+        const weir_tensor *const tensor = matrix->tensor;
+        const weir_matrix_source source = { .data = tensor->data, .n_out = matrix->weight.n_out, .n_in = matrix->weight.n_in, .dtype = tensor->dtype };
+        if (progress != NULL) progress(user, done, model->weight_bytes);
+        const weir_status status = weir_weight_pack(&matrix->weight, model->stream, &source, dst, error);
+        if (status != WEIR_OK) return weir_error_prefix(error, status, "tensor %s", tensor->name);
+        weir_tensor_release(model->directory, tensor);
+        const size_t bytes = (matrix->weight.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        dst += bytes;
+        done += bytes;
+    }
+    if (progress != NULL) progress(user, model->weight_bytes, model->weight_bytes);
+    return WEIR_OK;
+}
+
+weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error)
+{
+    WEIR_ASSERT(model->ledger == NULL);
+    const size_t frequency_bytes = (size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float);
+    model->ledger = ledger;
+    WEIR_TRY(weir_ledger_alloc(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error));
+    WEIR_TRY(weir_ledger_alloc(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error));
+    WEIR_TRY(load_vectors(model, error));
+    WEIR_TRY(load_matrices(model, progress, user, error));
+    model->frequencies = malloc(frequency_bytes);
+    if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
+    WEIR_TRY(weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors, error));
+    model->rope.frequencies = model->frequencies;
+    return WEIR_OK;
+}
+
+void weir_model_close(weir_model *model)
+{
+    if (model == NULL) return;
+    for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->matrices[i].weight);
+    if (model->ledger != NULL) {
+        weir_ledger_free(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes);
+        weir_ledger_free(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes);
+    }
+    for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
+        free(model->layers[i].mixer_weights);
+        free(model->layers[i].ffn_weights);
+    }
+    free(model->layers);
+    free(model->matrices);
+    free(model->vectors);
+    free(model->used);
+    free(model->frequencies);
+    free(model);
+}
+
+const weir_shape *weir_model_shape(const weir_model *model) { return &model->shape; }
+const char       *weir_model_arch(const weir_model *model) { return model->arch->name; }
+size_t  weir_model_weight_bytes(const weir_model *model) { return model->weight_bytes + model->vector_bytes; }
+int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
+int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
+size_t  weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
+
+weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
+{
+    const layer *const l = &model->layers[index];
+    return (weir_layer_memory){ .history_offset = l->history_offset, .state_offset = l->state_offset, .kv_index = l->kv_index,
+                                .has_history = l->mixer->history_elements != NULL, .has_state = l->mixer->state_elements != NULL };
+}
+
+const weir_rope_table    *weir_model_rope(const weir_model *model) { return &model->rope; }
+const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index) { return &model->layers[index].options; }
+
+size_t weir_model_decode_bytes(const weir_model *model)
+{
+    return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model);
+}
+
+size_t weir_model_unused(const weir_model *model, const char **names, size_t most)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < weir_tensor_directory_count(model->directory); i++) {
+        const char *const name = weir_tensor_directory_at(model->directory, i)->name;
+        if (model->used[i] || weir_bind_skips(model, name)) continue;
+        if (count < most) names[count] = name;
+        count++;
+    }
+    return count;
+}

@@ -1,0 +1,56 @@
+/* engine/model/model_internal.h - the inside of weir_model, shared by binding, loading and the forward pass. */
+#pragma once
+#include "engine/model/model.h"
+
+typedef enum transform { TRANSFORM_NONE, TRANSFORM_ONE_PLUS, TRANSFORM_NEG_EXP } transform;
+
+/* A matrix to pack, or a vector to convert, at load. */
+typedef struct bound_matrix {
+    weir_weight        weight; /* the plan; the weight itself once loaded */
+    const weir_tensor *tensor;
+} bound_matrix;
+
+typedef struct bound_vector {
+    const float      **slot; /* where the pointer goes */
+    const weir_tensor *tensor;
+    int64_t            count;
+    transform          transform;
+} bound_vector;
+
+typedef struct layer {
+    const weir_block  *mixer, *ffn;
+    weir_block_options options;
+    void              *mixer_weights, *ffn_weights;
+    const float       *mixer_norm, *ffn_norm;
+    int64_t            kv_index;                     /* among the layers with KV; -1: none           */
+    int64_t            history_offset, state_offset; /* f32 elements in the sequence's recurrent memory */
+} layer;
+
+struct weir_model {
+    const weir_tensor_directory *directory;
+    const weir_arch             *arch;
+    weir_stream                 *stream;
+    weir_activations             activations;
+    weir_shape                   shape;
+    layer                       *layers;
+    bound_matrix                *matrices; /* never reallocated: blocks point at the weights */
+    bound_vector                *vectors;
+    size_t                       n_matrices, max_matrices, n_vectors, max_vectors;
+    bool                        *used; /* per tensor of the directory */
+
+    const weir_tensor *embedding;
+    const weir_weight *output;
+    const float       *output_norm, *rope_factors;
+    weir_rope_table    rope;
+    float             *frequencies;
+
+    weir_ledger *ledger; /* of the memory below */
+    void        *weight_memory, *vector_memory;
+    size_t       weight_bytes, vector_bytes;
+    int64_t      kv_layers, recurrent_elements, n_parameters;
+};
+
+/* bind.c */
+WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);
+/* Is this tensor one that the architecture leaves out on purpose? */
+bool weir_bind_skips(const weir_model *model, const char *name);

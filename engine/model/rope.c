@@ -1,0 +1,125 @@
+#include "engine/model/rope.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double pi = 3.14159265358979323846;
+
+typedef struct scaling {
+    const weir_tensor_directory *directory;
+    char                         path[256]; /* of the metadata group; "" when there is none */
+    bool                         is_gguf;
+} scaling;
+
+/* The value under one of two names (config.json, GGUF) of the group. */
+static bool lookup(const scaling *s, const char *hf, const char *gguf, weir_meta *out)
+{
+    char full[512];
+    const char *const key = s->is_gguf ? gguf : hf;
+    if (s->path[0] == '\0' || key == NULL) return false;
+    (void)snprintf(full, sizeof full, "%s.%s", s->path, key);
+    return weir_tensor_directory_meta(s->directory, full, out);
+}
+
+static double number(const scaling *s, const char *hf, const char *gguf, double otherwise)
+{
+    weir_meta meta;
+    if (!lookup(s, hf, gguf, &meta)) return otherwise;
+    if (meta.type == WEIR_META_INT) return (double)meta.integer;
+    return meta.type == WEIR_META_FLOAT ? meta.number : otherwise;
+}
+
+/* Takes the first metadata group of [rope] scaling that names a type; returns the type, "default" when there is none. */
+static const char *find_group(scaling *s, const weir_arch *arch)
+{
+    const weir_container        container = weir_tensor_directory_container(s->directory);
+    const weir_toml_node *const where = weir_toml_get(weir_toml_get(arch->root, "rope"), "scaling");
+    const weir_toml_node *const paths = where != NULL ? weir_arch_choice(where, container) : NULL;
+    const size_t                n = paths == NULL ? 0 : weir_toml_type_of(paths) == WEIR_TOML_ARRAY ? weir_toml_size(paths) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const char *const path = weir_toml_string(weir_toml_type_of(paths) == WEIR_TOML_ARRAY ? weir_toml_at(paths, i, NULL) : paths, NULL);
+        weir_meta         type;
+        if (path == NULL) continue;
+        (void)snprintf(s->path, sizeof s->path, "%s%s%s", s->is_gguf ? weir_arch_gguf_prefix(s->directory) : "", s->is_gguf ? "." : "", path);
+        if ((lookup(s, "rope_type", "type", &type) || lookup(s, "type", NULL, &type)) && type.type == WEIR_META_STRING) return type.string;
+    }
+    s->path[0] = '\0';
+    return "default";
+}
+
+static void scale_llama3(float *frequencies, int64_t half, double factor, double low, double high, double original)
+{
+    for (int64_t i = 0; i < half; i++) {
+        const double f = frequencies[i], length = 2.0 * pi / f;
+        if (length < original / high) continue;
+        const double blend = length > original / low ? 0.0 : (original / length - low) / (high - low);
+        frequencies[i] = (float)((1.0 - blend) * f / factor + blend * f);
+    }
+}
+
+typedef struct yarn {
+    double factor, beta_fast, beta_slow, original;
+    bool   truncate;
+} yarn;
+
+static void scale_yarn(float *frequencies, int64_t half, double theta, const yarn *y)
+{
+    const double d = (double)(2 * half);
+    double       low = d * log(y->original / (y->beta_fast * 2.0 * pi)) / (2.0 * log(theta));
+    double       high = d * log(y->original / (y->beta_slow * 2.0 * pi)) / (2.0 * log(theta));
+    if (y->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0.0);
+    high = fmin(high, d - 1.0);
+    if (low == high) high += 0.001;
+    for (int64_t i = 0; i < half; i++) {
+        const double ramp = fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0), f = frequencies[i];
+        frequencies[i] = (float)(f / y->factor * ramp + f * (1.0 - ramp));
+    }
+}
+
+static double yarn_magnitude(double factor, double scale) { return factor <= 1.0 ? 1.0 : 0.1 * scale * log(factor) + 1.0; }
+
+weir_status weir_rope_resolve(float *frequencies, float *magnitude, const weir_shape *shape, const weir_arch *arch,
+                              const weir_tensor_directory *directory, const float *factors, weir_error *error)
+{
+    scaling           s = { .directory = directory, .is_gguf = weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF };
+    const char *const type = find_group(&s, arch);
+    const char *const path = weir_tensor_directory_path(directory);
+    const int64_t     half = shape->rotary_dim / 2;
+    const double      factor = number(&s, "factor", "factor", 1.0);
+    const double      original = number(&s, "original_max_position_embeddings", "original_context_length", (double)shape->context);
+
+    *magnitude = 1.0f;
+    for (int64_t i = 0; i < half; i++) frequencies[i] = (float)pow(shape->rope_theta, -2.0 * (double)i / (double)shape->rotary_dim);
+    if (!(factor > 0.0 && factor < 1e6) || !(original >= 1.0 && original < 1e12))
+        return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE scaling factor %g or original context %g is out of range", path, factor, original);
+
+    if (strcmp(type, "linear") == 0) {
+        for (int64_t i = 0; i < half; i++) frequencies[i] = (float)((double)frequencies[i] / factor);
+    } else if (strcmp(type, "llama3") == 0) {
+        const double low = number(&s, "low_freq_factor", NULL, 1.0), high = number(&s, "high_freq_factor", NULL, 4.0);
+        if (!(low > 0.0) || !(high > low)) return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE frequency factors %g and %g are out of range", path, low, high);
+        scale_llama3(frequencies, half, factor, low, high, original);
+    } else if (strcmp(type, "yarn") == 0) {
+        weir_meta  truncate;
+        const yarn y = { .factor = factor, .original = original, .beta_fast = number(&s, "beta_fast", "yarn_beta_fast", 32.0),
+                         .beta_slow = number(&s, "beta_slow", "yarn_beta_slow", 1.0),
+                         .truncate = !(lookup(&s, "truncate", NULL, &truncate) && truncate.type == WEIR_META_BOOL && !truncate.boolean) };
+        const double scale = number(&s, "mscale", NULL, 0.0), all = number(&s, "mscale_all_dim", NULL, 0.0);
+        if (!(y.beta_fast > 0.0) || !(y.beta_slow > 0.0)) return weir_error_set(error, WEIR_EFORMAT, "%s: YaRN betas must be positive", path);
+        scale_yarn(frequencies, half, shape->rope_theta, &y);
+        const double derived = scale != 0.0 && all != 0.0 ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all) : yarn_magnitude(factor, 1.0);
+        *magnitude = (float)number(&s, "attention_factor", "attn_factor", derived);
+    } else if (strcmp(type, "default") != 0 && strcmp(type, "none") != 0) {
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: RoPE scaling '%s' is not supported; default, linear, llama3 and yarn are", path, type);
+    }
+    for (int64_t i = 0; factors != NULL && i < half; i++) {
+        if (!(factors[i] > 0.0f)) return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE factor %lld is not positive", path, (long long)i);
+        frequencies[i] /= factors[i];
+    }
+    return WEIR_OK;
+}

@@ -1,0 +1,197 @@
+#include "engine/model/shape.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/buffer.h"
+
+typedef struct field {
+    const char *name;
+    size_t      offset;
+    bool        is_integer;
+    double      least, most;
+} field;
+
+static const field fields[] = {
+#define X(name, least, most) { #name, offsetof(weir_shape, name), true, (double)(least), (double)(most) },
+    WEIR_SHAPE_INTEGERS(X)
+#undef X
+#define X(name, least, most) { #name, offsetof(weir_shape, name), false, (double)(least), (double)(most) },
+    WEIR_SHAPE_NUMBERS(X)
+#undef X
+};
+
+static const field *find_field(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (strlen(fields[i].name) == length && memcmp(fields[i].name, name, length) == 0) return &fields[i];
+    }
+    return NULL;
+}
+
+static double field_value(const weir_shape *shape, const field *f)
+{
+    const char *const at = (const char *)shape + f->offset;
+    return f->is_integer ? (double)*(const int64_t *)at : *(const double *)at;
+}
+
+static bool meta_number(const weir_meta *meta, double *out)
+{
+    switch (meta->type) {
+    case WEIR_META_INT: *out = (double)meta->integer; return true;
+    case WEIR_META_FLOAT: *out = meta->number; return true;
+    case WEIR_META_ARRAY: {
+        if (meta->length == 0) return false;
+        double largest = -INFINITY;
+        for (size_t i = 0; i < meta->length; i++) {
+            weir_meta element;
+            double    value;
+            if (!weir_meta_at(meta, i, &element) || element.type == WEIR_META_ARRAY || !meta_number(&element, &value)) return false;
+            largest = fmax(largest, value);
+        }
+        *out = largest;
+        return true;
+    }
+    case WEIR_META_BOOL:
+    case WEIR_META_STRING: break;
+    }
+    return false;
+}
+
+/* One entry being read: where it may look, and the messages of all entries. */
+typedef struct reader {
+    weir_shape                  *shape;
+    const weir_tensor_directory *directory;
+    const char                  *prefix; /* of GGUF keys; NULL for safetensors */
+    weir_buffer                 *problems;
+} reader;
+
+static bool read_key(const reader *r, const char *key, double *out)
+{
+    char full[512];
+    if (r->prefix != NULL)
+        (void)snprintf(full, sizeof full, "%s.%s", r->prefix, key);
+    else
+        (void)snprintf(full, sizeof full, "%s", key);
+    weir_meta meta;
+    return weir_tensor_directory_meta(r->directory, full, &meta) && meta_number(&meta, out);
+}
+
+/* KEY or [KEYS]: the first that is there. */
+static bool read_keys(const reader *r, const weir_toml_node *node, double *out)
+{
+    if (node == NULL) return false;
+    const char *key = weir_toml_string(node, NULL);
+    if (key != NULL) return read_key(r, key, out);
+    for (size_t i = 0; i < weir_toml_size(node); i++) {
+        key = weir_toml_string(weir_toml_at(node, i, NULL), NULL);
+        if (key != NULL && read_key(r, key, out)) return true;
+    }
+    return false;
+}
+
+/* NUMBER, "SHAPE" or "SHAPE / SHAPE". */
+static bool read_default(const reader *r, const weir_toml_node *node, double *out)
+{
+    if (node == NULL) return false;
+    if (weir_toml_float(node, out)) return true;
+    const char *const text = weir_toml_string(node, NULL);
+    if (text == NULL) return false;
+    const char *const  slash = strstr(text, " / ");
+    const field *const first = find_field(text, slash != NULL ? (size_t)(slash - text) : strlen(text));
+    if (first == NULL) return false;
+    *out = field_value(r->shape, first);
+    if (slash == NULL) return true;
+    const field *const second = find_field(slash + 3, strlen(slash + 3));
+    if (second == NULL || field_value(r->shape, second) == 0.0) return false;
+    *out = floor(*out / field_value(r->shape, second));
+    return true;
+}
+
+static bool read_source(const reader *r, const weir_toml_node *source, double *out)
+{
+    double other;
+    if (r->prefix != NULL) {
+        if (!read_keys(r, weir_toml_get(source, "gguf"), out)) return read_default(r, weir_toml_get(source, "default"), out);
+        if (read_keys(r, weir_toml_get(source, "gguf_minus"), &other)) *out -= other;
+        const weir_toml_node *const over = weir_toml_get(source, "gguf_over");
+        if (over != NULL) {
+            if (!read_keys(r, over, &other) || other == 0.0) return false;
+            *out /= other;
+        }
+        return true;
+    }
+    if (!read_keys(r, weir_toml_get(source, "hf"), out)) return read_default(r, weir_toml_get(source, "default"), out);
+    const char *const times = weir_toml_string(weir_toml_get(source, "hf_times"), NULL);
+    if (times == NULL) return true;
+    const field *const factor = find_field(times, strlen(times));
+    if (factor == NULL) return false;
+    *out = floor(*out * field_value(r->shape, factor));
+    return true;
+}
+
+static void describe_keys(weir_buffer *out, const weir_toml_node *node)
+{
+    const char *const key = weir_toml_string(node, NULL);
+    if (key != NULL) {
+        (void)!weir_buffer_text(out, key);
+        return;
+    }
+    for (size_t i = 0; i < weir_toml_size(node); i++) {
+        const char *const name = weir_toml_string(weir_toml_at(node, i, NULL), NULL);
+        (void)!weir_buffer_format(out, "%s%s", i > 0 ? " or " : "", name != NULL ? name : "?");
+    }
+}
+
+static void read_entry(const reader *r, const char *name, const weir_toml_node *source)
+{
+    const field *const f = find_field(name, strlen(name));
+    if (f == NULL) {
+        (void)!weir_buffer_format(r->problems, "; the arch file sets an unknown shape '%s'", name);
+        return;
+    }
+    double value = 0.0;
+    if (!read_source(r, source, &value)) {
+        const weir_toml_node *const keys = weir_toml_get(source, r->prefix != NULL ? "gguf" : "hf");
+        (void)!weir_buffer_format(r->problems, "; %s is missing or not a number (", name);
+        if (keys != NULL) describe_keys(r->problems, keys);
+        (void)!weir_buffer_text(r->problems, ")");
+        return;
+    }
+    if (!(value >= f->least && value <= f->most) || (f->is_integer && value != floor(value))) {
+        (void)!weir_buffer_format(r->problems, "; %s is %g, allowed is %g to %g", name, value, f->least, f->most);
+        return;
+    }
+    char *const at = (char *)r->shape + f->offset;
+    if (f->is_integer)
+        *(int64_t *)at = (int64_t)value;
+    else
+        *(double *)at = value;
+}
+
+weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
+                               const char *gguf_prefix, weir_error *error)
+{
+    *shape = (weir_shape){ 0 };
+    weir_buffer  problems = { 0 };
+    const reader r = { .shape = shape, .directory = directory, .prefix = gguf_prefix, .problems = &problems };
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char                 *name;
+        const weir_toml_node *const source = weir_toml_at(table, i, &name);
+        read_entry(&r, name, source);
+    }
+    if (problems.size == 0 && shape->n_kv_heads > 0 && shape->n_heads % shape->n_kv_heads != 0)
+        (void)!weir_buffer_format(&problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads", shape->n_heads, shape->n_kv_heads);
+    if (problems.size == 0 && shape->rotary_dim > shape->head_dim)
+        (void)!weir_buffer_format(&problems, "; RoPE turns %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim, shape->head_dim);
+    if (problems.size == 0 && shape->rotary_dim % 2 != 0)
+        (void)!weir_buffer_format(&problems, "; RoPE's %" PRId64 " dimensions are not even", shape->rotary_dim);
+    if (problems.size == 0 && shape->gdn_k_heads > 0 && shape->gdn_v_heads % shape->gdn_k_heads != 0)
+        (void)!weir_buffer_format(&problems, "; %" PRId64 " V heads do not divide into %" PRId64 " K heads", shape->gdn_v_heads, shape->gdn_k_heads);
+    const weir_status status =
+        problems.size == 0 ? WEIR_OK : weir_error_set(error, WEIR_EFORMAT, "%s: bad shape: %s", weir_tensor_directory_path(directory), problems.data + 2);
+    weir_buffer_free(&problems);
+    return status;
+}

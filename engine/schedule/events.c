@@ -1,0 +1,87 @@
+/* engine/schedule/events.c - what jobs report, and how they end. */
+#include <stdlib.h>
+
+#include "engine/base/clock.h"
+#include "engine/schedule/job.h"
+
+bool weir_job_emit(weir_job *job, const weir_event *event)
+{
+    weir_service *const service = job->service;
+    pthread_mutex_lock(&service->lock);
+    const bool wanted = !job->is_released;
+    job->in_callback = wanted;
+    pthread_mutex_unlock(&service->lock);
+    if (!wanted) return false;
+    const bool go_on = job->request.callback(job->request.user, event);
+    pthread_mutex_lock(&service->lock);
+    job->in_callback = false;
+    pthread_cond_broadcast(&service->idle);
+    pthread_mutex_unlock(&service->lock);
+    return go_on;
+}
+
+static void free_slot(weir_service *service, choice *c)
+{
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        if (service->slots[i].owner != c) continue;
+        weir_sequence_clear(&service->slots[i].sequence);
+        service->slots[i].owner = NULL;
+    }
+    c->sequence = NULL;
+}
+
+void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
+{
+    if (c->is_ended) return;
+    c->is_ended = true;
+    c->job->n_ended++;
+    free_slot(c->job->service, c);
+    (void)weir_job_emit(c->job, &(weir_event){ .type = WEIR_EVENT_CHOICE, .choice = c->index, .finish = finish, .token = stop_token });
+}
+
+static void unlink_running(weir_service *service, const weir_job *job)
+{
+    for (weir_job **at = &service->running; *at != NULL; at = &(*at)->next) {
+        if (*at != job) continue;
+        *at = job->next;
+        return;
+    }
+}
+
+void weir_job_finish(weir_job *job, weir_status status, const char *message)
+{
+    weir_service *const service = job->service;
+    const weir_finish   finish = status == WEIR_OK ? WEIR_FINISH_STOP : status == WEIR_ECANCELED ? WEIR_FINISH_CANCELED : WEIR_FINISH_ERROR;
+    const bool          was_admitted = job->admitted_ns != 0;
+    for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++) weir_choice_end(&job->choices[i], finish, -1);
+    unlink_running(service, job);
+    const int64_t now = weir_clock_ns();
+    if (job->prefilled_ns != 0) job->usage.decode_ns = now - job->prefilled_ns;
+    (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_DONE, .status = status, .message = message, .usage = job->usage });
+    pthread_mutex_lock(&service->lock);
+    if (was_admitted) {
+        service->n_running--;
+        service->stats.prompt_tokens += job->usage.n_prompt;
+        service->stats.cached_tokens += job->usage.n_cached;
+        service->stats.answer_tokens += job->usage.n_answer;
+    }
+    job->state = JOB_FINISHED;
+    const bool owner_left = job->is_released;
+    pthread_cond_broadcast(&service->idle);
+    pthread_mutex_unlock(&service->lock);
+    if (owner_left) weir_job_free(job);
+}
+
+void weir_job_free(weir_job *job)
+{
+    if (job == NULL) return;
+    for (int32_t i = 0; job->choices != NULL && i < job->request.n_choices; i++) {
+        free(job->choices[i].history.prompt);
+        free(job->choices[i].history.answer);
+    }
+    free(job->choices);
+    free((void *)job->request.prompt);
+    free((void *)job->request.sampling.bias);
+    free((void *)job->request.cache_salt);
+    free(job);
+}

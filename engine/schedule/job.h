@@ -1,0 +1,77 @@
+/* engine/schedule/job.h - the inside of jobs and of the service, shared by queue, planning and step.
+ *
+ *   QUEUED -> RUNNING -> FINISHED            a job; each of its choices is one sequence in one slot
+ *   choice: PREFILL -> DECODE -> ENDED       a preempted choice goes back to PREFILL with its answer as part of the prompt
+ * Lock: the service's mutex guards queue, counters, and the fields of a job marked (lock). The rest is the engine thread's. */
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/schedule/runner.h"
+#include "engine/schedule/service.h"
+
+typedef struct choice {
+    weir_job            *job;
+    weir_sequence       *sequence; /* NULL while queued and after the end */
+    int32_t              index, n_answer;
+    bool                 is_waiting; /* for the prompt of choice 0, which it will fork   */
+    bool                 is_stalled; /* preempted: holds no pages, waits for room        */
+    bool                 is_ended;
+    weir_sampler_history history;    /* owned; arrays only if penalties are on */
+} choice;
+
+typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
+
+struct weir_job {
+    weir_service   *service;
+    weir_job       *next;    /* queue (lock), or list of running jobs */
+    weir_request    request; /* with own copies of prompt and bias */
+    choice         *choices; /* [request.n_choices] */
+    int64_t         serial;  /* order of submission: the youngest is preempted first */
+    job_state       state;                    /* (lock) */
+    bool            is_released, in_callback; /* (lock) */
+    atomic_bool     is_cancelled;
+    int32_t         n_prompt_reported; /* prompt log-probabilities sent so far */
+    int32_t         n_ended;
+    weir_usage      usage;
+    int64_t         submitted_ns, admitted_ns, prefilled_ns;
+};
+
+typedef struct slot {
+    weir_sequence sequence;
+    choice       *owner; /* NULL: free */
+} slot;
+
+struct weir_service {
+    weir_service_info     info;
+    weir_runner          *runner;
+    weir_kv_store        *store;
+    slot                 *slots; /* [info.n_slots] */
+    weir_work            *works; /* [info.n_slots] */
+    choice              **working; /* [info.n_slots]: whose work it is */
+    weir_job             *running; /* list */
+    weir_sampler_scratch *scratch;
+    const int32_t        *stop_ids; /* borrowed */
+    int32_t              *banned;   /* stop ids, for ignore_eos */
+    size_t                n_stop_ids;
+    int32_t               chunk, busy_chunk;
+
+    pthread_t       thread;
+    pthread_mutex_t lock;
+    pthread_cond_t  work, idle; /* work: something to do; idle: a callback or a job ended */
+    weir_job       *queue_head, *queue_tail;
+    int32_t         n_queued, n_running;
+    int64_t         next_serial;
+    bool            has_thread, is_stopping, is_draining;
+    weir_service_stats stats;
+};
+
+/* events.c: callbacks and the ends of choices and jobs. All on the engine thread, without the lock. */
+bool weir_job_emit(weir_job *job, const weir_event *event); /* false: the caller wants this choice to end */
+void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token); /* stop_token: -1 unless a stop id ended it */
+void weir_job_finish(weir_job *job, weir_status status, const char *message); /* ends open choices, sends DONE */
+void weir_job_free(weir_job *job);
+
+/* step.c: admission, planning, one step. */
+void weir_service_admit(weir_service *service);
+void weir_service_step(weir_service *service);

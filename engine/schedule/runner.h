@@ -1,0 +1,41 @@
+/* engine/schedule/runner.h - one step over some sequences: batch, forward, commit. The only caller of the model's forward pass.
+ *
+ * A step that fails commits nothing: KV rows stay invisible, but recurrent state may be torn, so the caller resets those sequences. */
+#pragma once
+#include "engine/kv/sequence.h"
+#include "engine/model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_runner weir_runner;
+
+/* Which rows of a piece of work want logits. */
+typedef enum weir_logits_wanted { WEIR_LOGITS_NONE, WEIR_LOGITS_LAST, WEIR_LOGITS_ALL } weir_logits_wanted;
+
+/* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are reserved by the runner. */
+typedef struct weir_work {
+    weir_sequence     *sequence;
+    int32_t            n_rows;
+    weir_logits_wanted wanted;
+    int32_t            first_logit; /* out: index of its first logits row, -1: none */
+} weir_work;
+
+typedef struct weir_runner_limits {
+    int32_t rows, works, logits; /* of one step */
+} weir_runner_limits;
+
+WEIR_MUST_CHECK weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
+                                             const weir_runner_limits *limits, weir_error *error);
+void weir_runner_close(weir_runner *runner);
+const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner);
+int64_t weir_runner_n_vocab(const weir_runner *runner);
+/* EFULL (nothing computed, no error text; pages found so far stay reserved) when the KV store cannot back all rows. Logits [rows, n_vocab] are borrowed until the next step. */
+WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error);
+/* As weir_batch.observe, for the steps that follow; NULL ends it. */
+void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user);
+
+#ifdef __cplusplus
+}
+#endif

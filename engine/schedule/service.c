@@ -1,0 +1,234 @@
+#include "engine/schedule/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/schedule/job.h"
+
+/* ---- the engine thread ----------------------------------------------------------------------------------- */
+static void *engine_thread(void *user)
+{
+    weir_service *const service = user;
+    for (;;) {
+        pthread_mutex_lock(&service->lock);
+        while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0) pthread_cond_wait(&service->work, &service->lock);
+        const bool stop = service->is_stopping;
+        if (stop) {
+            for (weir_job *job = service->queue_head; job != NULL; job = job->next) atomic_store(&job->is_cancelled, true);
+        }
+        pthread_mutex_unlock(&service->lock);
+        for (weir_job *job = service->running; stop && job != NULL; job = job->next) atomic_store(&job->is_cancelled, true);
+        weir_service_admit(service);
+        if (stop) return NULL;
+        weir_service_step(service);
+    }
+}
+
+weir_status weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error)
+{
+    weir_service *const service = calloc(1, sizeof *service);
+    if (service == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the service");
+    *service = (weir_service){ .info = parts->info, .runner = parts->runner, .store = parts->store, .stop_ids = parts->stop_ids,
+                               .n_stop_ids = parts->n_stop_ids, .chunk = parts->chunk, .busy_chunk = parts->chunk < 128 ? parts->chunk : 128 };
+    const size_t n_slots = (size_t)parts->info.n_slots;
+    pthread_mutex_init(&service->lock, NULL);
+    pthread_cond_init(&service->work, NULL);
+    pthread_cond_init(&service->idle, NULL);
+    service->info.model_name = strdup(parts->info.model_name);
+    service->slots = calloc(n_slots, sizeof *service->slots);
+    service->works = calloc(n_slots, sizeof *service->works);
+    service->working = calloc(n_slots, sizeof *service->working);
+    service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
+    service->info.kv_pages_total = weir_kv_store_spec(parts->store)->n_pages;
+    weir_status status = WEIR_OK;
+    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL || service->working == NULL || service->banned == NULL ||
+        weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
+        status = weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
+    if (status == WEIR_OK && parts->n_stop_ids > 0) memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
+    for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
+        status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger, parts->recurrent_bytes, error);
+    if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
+        status = weir_error_set(error, WEIR_ENOMEM, "the engine thread cannot be started");
+    service->has_thread = status == WEIR_OK;
+    if (status != WEIR_OK)
+        weir_service_close(service);
+    else
+        *out = service;
+    return status;
+}
+
+void weir_service_close(weir_service *service)
+{
+    if (service == NULL) return;
+    if (service->has_thread) {
+        pthread_mutex_lock(&service->lock);
+        service->is_stopping = true;
+        pthread_cond_broadcast(&service->work);
+        pthread_mutex_unlock(&service->lock);
+        pthread_join(service->thread, NULL);
+    }
+    for (int32_t i = 0; service->slots != NULL && i < service->info.n_slots; i++) weir_sequence_close(&service->slots[i].sequence);
+    weir_sampler_scratch_close(service->scratch);
+    free(service->slots);
+    free(service->works);
+    free(service->working);
+    free(service->banned);
+    free((void *)service->info.model_name);
+    pthread_cond_destroy(&service->idle);
+    pthread_cond_destroy(&service->work);
+    pthread_mutex_destroy(&service->lock);
+    free(service);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------------------ */
+static weir_status check_request(const weir_service *service, const weir_request *request, weir_error *error)
+{
+    const weir_service_info *const info = &service->info;
+    if (request->n_prompt < 1) return weir_error_set(error, WEIR_EINVAL, "the prompt is empty");
+    if (request->n_prompt > info->window)
+        return weir_error_set(error, WEIR_EINVAL,
+                              "context_length_exceeded: the prompt of %d tokens exceeds the available context size of %d tokens; shorten it or raise model.context",
+                              (int)request->n_prompt, (int)info->window);
+    if (request->n_choices < 1 || request->n_choices > info->n_slots)
+        return weir_error_set(error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)", (int)request->n_choices, (int)info->n_slots);
+    if (request->max_tokens < 0 || request->min_tokens < 0) return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
+    if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)
+        return weir_error_set(error, WEIR_EINVAL, "top_logprobs is %d, allowed is 0 to %d", (int)request->n_top_logprobs, (int)WEIR_TOP_LOGPROBS);
+    for (int32_t i = 0; i < request->n_prompt; i++) {
+        if (request->prompt[i] < 0 || request->prompt[i] >= info->n_valid_vocab)
+            return weir_error_set(error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %d", (int)request->prompt[i], (int)i, (int)info->n_valid_vocab);
+    }
+    return weir_sampling_check(&request->sampling, (size_t)info->n_valid_vocab, error);
+}
+
+static void *copy_of(const void *bytes, size_t n)
+{
+    void *const copy = malloc(n > 0 ? n : 1);
+    if (copy != NULL && n > 0) memcpy(copy, bytes, n);
+    return copy;
+}
+
+/* Dense counts, only where a penalty reads them. */
+static weir_status open_history(choice *c, const weir_request *request, size_t n_vocab)
+{
+    const weir_sampling *const s = &request->sampling;
+    c->history.n_vocab = n_vocab;
+    if (s->repetition_penalty == 1.0f && s->presence_penalty == 0.0f && s->frequency_penalty == 0.0f) return WEIR_OK;
+    c->history.prompt = calloc(n_vocab, sizeof *c->history.prompt);
+    c->history.answer = calloc(n_vocab, sizeof *c->history.answer);
+    if (c->history.prompt == NULL || c->history.answer == NULL) return WEIR_ENOMEM;
+    for (int32_t i = 0; i < request->n_prompt; i++) {
+        uint16_t *const count = &c->history.prompt[request->prompt[i]];
+        if (*count < UINT16_MAX) (*count)++;
+    }
+    return WEIR_OK;
+}
+
+static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request)
+{
+    weir_job *const job = calloc(1, sizeof *job);
+    if (job == NULL) return WEIR_ENOMEM;
+    job->service = service;
+    job->request = *request;
+    job->submitted_ns = weir_clock_ns();
+    job->request.prompt = copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);
+    job->request.sampling.bias = copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
+    job->request.cache_salt = request->cache_salt != NULL ? strdup(request->cache_salt) : NULL;
+    job->choices = calloc((size_t)request->n_choices, sizeof *job->choices);
+    weir_status status = WEIR_OK;
+    if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL) status = WEIR_ENOMEM;
+    for (int32_t i = 0; status == WEIR_OK && i < request->n_choices; i++) {
+        job->choices[i].job = job;
+        job->choices[i].index = i;
+        status = open_history(&job->choices[i], request, (size_t)service->info.n_vocab);
+    }
+    if (status != WEIR_OK)
+        weir_job_free(job);
+    else
+        *out = job;
+    return status;
+}
+
+weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error)
+{
+    weir_job *job = NULL;
+    WEIR_TRY(check_request(service, request, error));
+    if (make_job(&job, service, request) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for a request of %d tokens", (int)request->n_prompt);
+    weir_status status = WEIR_OK;
+    pthread_mutex_lock(&service->lock);
+    if (service->is_draining || service->is_stopping) {
+        status = weir_error_set(error, WEIR_EUNSUPPORTED, "the server is shutting down");
+    } else if (service->n_queued >= service->info.queue_limit) {
+        status = weir_error_set(error, WEIR_EFULL, "the queue is full: %d requests are waiting", (int)service->n_queued);
+    } else {
+        job->serial = service->next_serial++;
+        if (service->queue_tail != NULL)
+            service->queue_tail->next = job;
+        else
+            service->queue_head = job;
+        service->queue_tail = job;
+        service->n_queued++;
+        *out = job;
+        pthread_cond_broadcast(&service->work);
+    }
+    pthread_mutex_unlock(&service->lock);
+    if (status != WEIR_OK) weir_job_free(job);
+    return status;
+}
+
+void weir_job_cancel(weir_job *job)
+{
+    weir_service *const service = job->service;
+    atomic_store(&job->is_cancelled, true);
+    pthread_mutex_lock(&service->lock);
+    pthread_cond_broadcast(&service->work);
+    pthread_mutex_unlock(&service->lock);
+}
+
+void weir_job_release(weir_job *job)
+{
+    if (job == NULL) return;
+    weir_service *const service = job->service;
+    const bool          on_engine_thread = pthread_equal(pthread_self(), service->thread) != 0;
+    atomic_store(&job->is_cancelled, true);
+    pthread_mutex_lock(&service->lock);
+    job->is_released = true;
+    while (job->in_callback && !on_engine_thread) pthread_cond_wait(&service->idle, &service->lock);
+    const bool is_over = job->state == JOB_FINISHED;
+    pthread_cond_broadcast(&service->work);
+    pthread_mutex_unlock(&service->lock);
+    if (is_over) weir_job_free(job);
+}
+
+/* ---- state ----------------------------------------------------------------------------------------------- */
+const weir_service_info *weir_service_info_of(const weir_service *service) { return &service->info; }
+
+void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
+{
+    weir_service *const shared = (weir_service *)service; /* the lock is not part of the state that is read */
+    pthread_mutex_lock(&shared->lock);
+    *out = shared->stats;
+    out->running = shared->n_running;
+    out->waiting = shared->n_queued;
+    out->kv_pages_total = shared->info.kv_pages_total;
+    pthread_mutex_unlock(&shared->lock);
+}
+
+void weir_service_drain(weir_service *service, int64_t deadline_ns)
+{
+    pthread_mutex_lock(&service->lock);
+    service->is_draining = true;
+    while (service->n_running > 0 || service->n_queued > 0) {
+        const int64_t left = deadline_ns - weir_clock_ns();
+        if (left <= 0) break;
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        const int64_t wait = left < 100000000 ? left : 100000000;
+        until.tv_nsec += (long)wait;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&service->idle, &service->lock, &until);
+    }
+    pthread_mutex_unlock(&service->lock);
+}

@@ -1,0 +1,343 @@
+/* engine/schedule/step.c - admission, planning and one step of the engine thread.
+ *
+ * A step takes one row of every sequence that decodes and one piece of the oldest prompt; short prompts share what is left of the rows.
+ * Pieces end at multiples of the chunk from position 0; while others decode, smaller pieces of the same grid keep them moving. When pages
+ * run out, the youngest sequence is preempted: it forgets what it computed and is computed again later, bit for bit the same. */
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/schedule/job.h"
+
+/* ---- admission ------------------------------------------------------------------------------------------- */
+static int32_t free_slots(const weir_service *service)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < service->info.n_slots; i++) n += service->slots[i].owner == NULL;
+    return n;
+}
+
+static bool any_stalled(const weir_service *service)
+{
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        if (service->slots[i].owner != NULL && service->slots[i].owner->is_stalled) return true;
+    }
+    return false;
+}
+
+static bool fits(const weir_service *service, const weir_job *job)
+{
+    const int64_t pages = weir_kv_pages_for(weir_kv_store_spec(service->store), job->request.n_prompt + 1);
+    return free_slots(service) >= job->request.n_choices && !any_stalled(service) && pages <= weir_kv_store_free_pages(service->store);
+}
+
+static void take_slot(weir_service *service, choice *c)
+{
+    slot *free_one = NULL;
+    for (int32_t i = 0; free_one == NULL && i < service->info.n_slots; i++) {
+        if (service->slots[i].owner == NULL) free_one = &service->slots[i];
+    }
+    WEIR_ASSERT(free_one != NULL);
+    free_one->owner = c;
+    c->sequence = &free_one->sequence;
+    c->is_waiting = c->index > 0;
+    if (c->is_waiting) return;
+    memcpy(c->sequence->tokens, c->job->request.prompt, (size_t)c->job->request.n_prompt * sizeof(int32_t));
+    c->sequence->n_tokens = c->job->request.n_prompt;
+}
+
+static void start_job(weir_service *service, weir_job *job)
+{
+    job->next = service->running;
+    service->running = job;
+    job->admitted_ns = weir_clock_ns();
+    job->usage.n_prompt = job->request.n_prompt;
+    job->usage.queue_ns = job->admitted_ns - job->submitted_ns;
+    for (int32_t i = 0; i < job->request.n_choices; i++) take_slot(service, &job->choices[i]);
+    (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
+}
+
+/* Takes the head of the queue if it is cancelled or can start; NULL when neither. */
+static weir_job *pop_job(weir_service *service)
+{
+    weir_job *job = NULL;
+    pthread_mutex_lock(&service->lock);
+    weir_job **at = &service->queue_head;
+    weir_job  *before = NULL;
+    while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !(before == NULL && fits(service, *at))) {
+        before = *at;
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        job = *at;
+        *at = job->next;
+        if (service->queue_tail == job) service->queue_tail = before;
+        job->next = NULL;
+        service->n_queued--;
+        if (!atomic_load(&job->is_cancelled)) {
+            job->state = JOB_RUNNING;
+            service->n_running++;
+        }
+    }
+    pthread_mutex_unlock(&service->lock);
+    return job;
+}
+
+void weir_service_admit(weir_service *service)
+{
+    for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
+        if (job->state == JOB_RUNNING)
+            start_job(service, job);
+        else
+            weir_job_finish(job, WEIR_ECANCELED, "cancelled while queued");
+    }
+    for (weir_job *job = service->running, *next; job != NULL; job = next) {
+        next = job->next;
+        if (atomic_load(&job->is_cancelled)) weir_job_finish(job, WEIR_ECANCELED, "cancelled");
+    }
+}
+
+/* ---- planning -------------------------------------------------------------------------------------------- */
+static bool is_decoding(const choice *c) { return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0; }
+
+static bool can_run(const slot *s) { return s->owner != NULL && !s->owner->is_waiting && !s->owner->is_stalled; }
+
+static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t n_rows)
+{
+    const weir_sequence *const sequence = c->sequence;
+    const bool                 is_end = sequence->n_computed + n_rows == sequence->n_tokens;
+    const bool                 scores = c->job->request.want_prompt_logprobs && c->index == 0 && sequence->n_computed < c->job->request.n_prompt;
+    service->working[*n_works] = c;
+    service->works[(*n_works)++] = (weir_work){ .sequence = c->sequence, .n_rows = n_rows,
+                                                .wanted = scores ? WEIR_LOGITS_ALL : is_end ? WEIR_LOGITS_LAST : WEIR_LOGITS_NONE };
+}
+
+/* The oldest choice that has a piece of prompt to compute and is not in the plan yet. */
+static choice *oldest_prefill(const weir_service *service, int32_t n_works)
+{
+    choice *oldest = NULL;
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        choice *const c = service->slots[i].owner;
+        if (!can_run(&service->slots[i]) || is_decoding(c)) continue;
+        bool planned = false;
+        for (int32_t w = 0; w < n_works; w++) planned = planned || service->working[w] == c;
+        if (!planned && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
+    }
+    return oldest;
+}
+
+static int32_t piece_rows(const weir_service *service, const choice *c, bool others_decode)
+{
+    const weir_sequence *const sequence = c->sequence;
+    const int32_t              most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
+    int32_t                    chunk = others_decode ? service->busy_chunk : service->chunk;
+    if (c->job->request.want_prompt_logprobs && chunk > most) chunk = most;
+    int32_t end = (sequence->n_computed / chunk + 1) * chunk;
+    if (end > sequence->n_tokens) end = sequence->n_tokens;
+    return end - sequence->n_computed;
+}
+
+static int32_t plan(weir_service *service)
+{
+    int32_t n_works = 0, rows = 0, scoring = 0;
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        if (can_run(&service->slots[i]) && is_decoding(service->slots[i].owner)) add_work(service, &n_works, service->slots[i].owner, 1);
+    }
+    const bool others_decode = n_works > 0;
+    for (choice *c = oldest_prefill(service, n_works); c != NULL; c = oldest_prefill(service, n_works)) {
+        const int32_t piece = piece_rows(service, c, others_decode);
+        const bool    scores = c->job->request.want_prompt_logprobs;
+        if (rows > 0 && (rows + piece > (others_decode ? service->busy_chunk : service->chunk) || (scores && scoring > 0))) break;
+        add_work(service, &n_works, c, piece);
+        rows += piece;
+        scoring += scores ? 1 : 0;
+    }
+    return n_works;
+}
+
+/* ---- room ------------------------------------------------------------------------------------------------ */
+static choice *youngest(const weir_service *service)
+{
+    choice *found = NULL;
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        choice *const c = service->slots[i].owner;
+        if (!can_run(&service->slots[i]) || c->sequence->n_computed == 0) continue;
+        if (found == NULL || c->job->serial > found->job->serial || (c->job == found->job && c->index > found->index)) found = c;
+    }
+    return found;
+}
+
+/* Stalled choices run again, oldest first, when all their rows and one page more fit. */
+static void resume_stalled(weir_service *service)
+{
+    for (;;) {
+        choice *oldest = NULL;
+        for (int32_t i = 0; i < service->info.n_slots; i++) {
+            choice *const c = service->slots[i].owner;
+            if (c != NULL && c->is_stalled && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
+        }
+        if (oldest == NULL) return;
+        const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+        int64_t                   rows = oldest->sequence->n_tokens + WEIR_PAGE_TOKENS;
+        if (rows > spec->max_rows) rows = spec->max_rows;
+        if (weir_kv_pages_for(spec, rows) > weir_kv_store_free_pages(service->store)) return;
+        oldest->is_stalled = false;
+    }
+}
+
+static void preempt(choice *c)
+{
+    weir_sequence_reset(c->sequence);
+    c->is_stalled = true;
+}
+
+/* ---- results --------------------------------------------------------------------------------------------- */
+static bool is_stop(const weir_service *service, int32_t id)
+{
+    for (size_t i = 0; i < service->n_stop_ids; i++) {
+        if (service->stop_ids[i] == id) return true;
+    }
+    return false;
+}
+
+static void count_token(uint16_t *counts, int32_t id)
+{
+    if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
+}
+
+static void report_prompt(weir_service *service, choice *c, const weir_work *work, const float *logits)
+{
+    weir_job *const job = c->job;
+    const int32_t   first = c->sequence->n_computed - work->n_rows;
+    for (int32_t r = 0; r < work->n_rows; r++) {
+        const int32_t next = first + r + 1; /* row r predicts this position */
+        if (next >= job->request.n_prompt || next <= job->n_prompt_reported) continue;
+        weir_logprob top[WEIR_TOP_LOGPROBS], chosen;
+        const float *const row = logits + (work->first_logit + r) * (int64_t)service->info.n_vocab;
+        weir_logprobs(row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen, top, (size_t)job->request.n_top_logprobs, service->scratch);
+        job->n_prompt_reported = next;
+        (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_PROMPT, .token = job->request.prompt[next], .logprob = chosen, .top = top,
+                                                .n_top = job->request.n_top_logprobs });
+    }
+}
+
+/* Draws the next token of a choice from its logits row, reports it, and ends the choice if that was the last. */
+static void advance(weir_service *service, choice *c, const float *row)
+{
+    weir_job *const           job = c->job;
+    const weir_request *const request = &job->request;
+    const bool                ban = request->ignore_eos || c->n_answer < request->min_tokens;
+    const int32_t             token = weir_sample(row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab, &request->sampling, &c->history,
+                                                  service->banned, ban ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch);
+    if (!ban && is_stop(service, token)) {
+        weir_choice_end(c, WEIR_FINISH_STOP, token);
+        return;
+    }
+    weir_logprob top[WEIR_TOP_LOGPROBS];
+    weir_event   event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
+    if (request->want_logprobs) {
+        weir_logprobs(row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top, (size_t)request->n_top_logprobs, service->scratch);
+        event.top = top;
+        event.n_top = request->n_top_logprobs;
+    }
+    count_token(c->history.answer, token);
+    c->n_answer++;
+    job->usage.n_answer++;
+    if (job->usage.first_token_ns == 0) job->usage.first_token_ns = weir_clock_ns() - job->submitted_ns;
+    const bool go_on = weir_job_emit(job, &event);
+    if (!go_on)
+        weir_choice_end(c, WEIR_FINISH_STOP, -1);
+    else if (c->n_answer >= request->max_tokens || c->sequence->n_tokens >= service->info.window)
+        weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
+    else
+        c->sequence->tokens[c->sequence->n_tokens++] = token;
+}
+
+/* The prompt is computed: the other choices of the job continue from it. */
+static void prompt_is_done(weir_service *service, choice *first, const float *row)
+{
+    weir_job *const job = first->job;
+    if (job->prefilled_ns == 0) {
+        job->prefilled_ns = weir_clock_ns();
+        job->usage.prefill_ns = job->prefilled_ns - job->admitted_ns;
+    }
+    for (int32_t i = 1; i < job->request.n_choices; i++) {
+        choice *const c = &job->choices[i];
+        if (!c->is_waiting || c->is_ended) continue;
+        c->is_waiting = false;
+        weir_sequence_fork(c->sequence, first->sequence);
+        if (job->request.max_tokens == 0)
+            weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
+        else
+            advance(service, c, row);
+    }
+}
+
+static void take_result(weir_service *service, choice *c, const weir_work *work, const float *logits)
+{
+    weir_job *const job = c->job;
+    if (work->wanted == WEIR_LOGITS_ALL) report_prompt(service, c, work, logits);
+    if (c->sequence->n_computed < c->sequence->n_tokens) return;
+    const int32_t      last = work->first_logit + (work->wanted == WEIR_LOGITS_ALL ? work->n_rows - 1 : 0);
+    const float *const row = logits + last * (int64_t)service->info.n_vocab;
+    if (c->n_answer == 0 && c->index == 0) prompt_is_done(service, c, row);
+    if (job->request.max_tokens == 0)
+        weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
+    else
+        advance(service, c, row);
+}
+
+static void fail_step(weir_service *service, int32_t n_works, weir_status status, const char *message)
+{
+    for (int32_t i = 0; i < n_works; i++) {
+        if (service->working[i] == NULL) continue;
+        weir_job *const job = service->working[i]->job;
+        for (int32_t k = i; k < n_works; k++) {
+            if (service->working[k] != NULL && service->working[k]->job == job) service->working[k] = NULL;
+        }
+        weir_job_finish(job, status, message);
+    }
+}
+
+static void finish_ended_jobs(weir_service *service)
+{
+    for (weir_job *job = service->running, *next; job != NULL; job = next) {
+        next = job->next;
+        if (job->n_ended == job->request.n_choices) weir_job_finish(job, WEIR_OK, NULL);
+    }
+}
+
+static void count_step(weir_service *service, int32_t n_works)
+{
+    pthread_mutex_lock(&service->lock);
+    service->stats.steps++;
+    for (int32_t i = 0; i < n_works; i++) service->stats.batch_rows += service->works[i].n_rows;
+    service->stats.kv_pages_used = service->info.kv_pages_total - weir_kv_store_free_pages(service->store);
+    pthread_mutex_unlock(&service->lock);
+}
+
+void weir_service_step(weir_service *service)
+{
+    resume_stalled(service);
+    int32_t n_works = plan(service);
+    if (n_works == 0) return;
+    const float *logits = NULL;
+    weir_error   error = { 0 };
+    weir_status  status = weir_runner_step(service->runner, service->works, n_works, &logits, &error);
+    while (status == WEIR_EFULL) {
+        choice *const victim = youngest(service);
+        if (victim == NULL) break; /* a lone sequence always fits: the window is at most the pool */
+        preempt(victim);
+        n_works = plan(service);
+        if (n_works == 0) return;
+        status = weir_runner_step(service->runner, service->works, n_works, &logits, &error);
+    }
+    if (status != WEIR_OK) {
+        fail_step(service, n_works, status, error.text);
+        return;
+    }
+    for (int32_t i = 0; i < n_works; i++) {
+        if (!service->working[i]->is_ended) take_result(service, service->working[i], &service->works[i], logits);
+    }
+    count_step(service, n_works);
+    finish_ended_jobs(service);
+}

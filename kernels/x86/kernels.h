@@ -1,0 +1,19 @@
+/* kernels/x86/kernels.h - the rows that this folder gives to the kernel table. */
+#pragma once
+#include "kernels/abi/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Against ref on the same tiles: same int8 activations, same weights, f32 instead of f64 sums over n_in / 32 groups. */
+#define WEIR_TILES_ATOL 1e-3
+#define WEIR_TILES_RTOL 1e-4
+
+extern const weir_kernel weir_k_x86_matmul_tiles_vnni; /* AVX-512 VNNI       */
+extern const weir_kernel weir_k_x86_matmul_tiles_v3;   /* AVX2, FMA, F16C    */
+extern const weir_kernel weir_k_x86_matmul_tiles_v2;   /* plain C, any x86-64 */
+
+#ifdef __cplusplus
+}
+#endif

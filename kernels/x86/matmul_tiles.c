@@ -1,0 +1,173 @@
+/* kernels/x86/matmul_tiles.c - the matrix product on WEIR_LAYOUT_TILES, without its inner loop (matmul_tiles_pass.h): activations are
+ * quantised to scratch once for all outputs, then threads take panels.
+ *
+ * Few rows: a panel is read once, ahead of use by prefetch, so the weights stream at memory speed. Many rows: a panel stays in L2 while
+ * all blocks of rows pass over it, each block prefetching its share of the next panel. A row sees the same operations in the same order
+ * in both cases, so its bits do not depend on the batch. */
+#include "kernels/x86/matmul_tiles.h"
+
+#include <omp.h>
+
+enum {
+    CHUNK_GROUPS = 64,          /* groups quantised at a time: their sums stay in L1                          */
+    PREFETCH_BYTES = 8192,      /* ahead of the stream when one block reads it (4 KB or more: DRAM latency)    */
+    SERIAL_ELEMENTS = 16384,    /* activations that one thread quantises before the others could wake up       */
+    MIN_CHUNK_ROWS = 32,        /* rows are split over threads when panels are few, but not finer than this    */
+};
+
+/* Side values that some outputs share: those with the same zero (or with minima) and splits. */
+typedef struct side_set {
+    weir_tile_format format;
+    size_t           offset;
+} side_set;
+
+typedef struct plan {
+    int64_t          n_groups, block_rows;
+    weir_tile_format formats[WEIR_MATMUL_OUTPUTS];
+    side_set         sets[WEIR_MATMUL_OUTPUTS];
+    int32_t          n_sets, set_of[WEIR_MATMUL_OUTPUTS];
+    int64_t          panels_before[WEIR_MATMUL_OUTPUTS + 1];
+    size_t           scales_offset, bytes; /* codes come first */
+} plan;
+
+static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
+
+static plan make_plan(const weir_matmul_args *args)
+{
+    plan         p = { .n_groups = args->n_in / WEIR_TILE_GROUP };
+    const size_t n_groups = (size_t)args->n_rows * (size_t)p.n_groups;
+    p.scales_offset = aligned(n_groups * WEIR_TILE_GROUP);
+    p.bytes = p.scales_offset + aligned(n_groups * sizeof(float));
+    for (int o = 0; o < args->n_outputs; o++) {
+        const weir_weight *weight = args->outputs[o].weight;
+        (void)weir_tile_format_of(weight->dtype, &p.formats[o]);
+        p.panels_before[o + 1] = p.panels_before[o] + weir_panel_count(weight->n_out);
+        const weir_tile_format format = p.formats[o];
+        int32_t                s = 0;
+        while (s < p.n_sets && !(p.sets[s].format.zero == format.zero && p.sets[s].format.minimum == format.minimum
+                                 && p.sets[s].format.splits == format.splits))
+            s++;
+        if (s == p.n_sets) {
+            p.sets[p.n_sets++] = (side_set){ format, p.bytes };
+            p.bytes += aligned(n_groups * (size_t)format.splits * sizeof(float));
+        }
+        p.set_of[o] = s;
+    }
+    return p;
+}
+
+const char *weir_tiles_reject(const weir_matmul_args *args)
+{
+    if (args->n_outputs < 1 || args->n_outputs > WEIR_MATMUL_OUTPUTS) return "needs 1 to 4 outputs";
+    if (args->n_rows < 1) return "needs rows";
+    for (int o = 0; o < args->n_outputs; o++) {
+        const weir_weight *weight = args->outputs[o].weight;
+        weir_tile_format   format;
+        if (weight->layout != WEIR_LAYOUT_TILES) return "weight is not in tiles";
+        if (!weir_tile_format_of(weight->dtype, &format)) return "no tile format for the dtype";
+        if (weight->n_in != args->n_in) return "n_in differs from the weight's";
+    }
+    return NULL;
+}
+
+size_t weir_tiles_scratch(const weir_matmul_args *args) { return make_plan(args).bytes; }
+
+/* ---- activations --------------------------------------------------------------------------------------------- */
+static void put_side(const side_set *set, void *sides, int64_t stride, const float *scales, const int32_t *sums, int64_t n_groups)
+{
+    const int splits = set->format.splits;
+    for (int64_t g = 0; g < n_groups; g++) {
+        for (int s = 0; s < splits; s++) {
+            const int32_t sum = splits == 1 ? sums[2 * g] + sums[2 * g + 1] : sums[2 * g + s];
+            const int64_t at = (g * splits + s) * stride;
+            if (set->format.minimum)
+                ((float *)sides)[at] = scales[g * stride] * (float)sum;
+            else
+                ((int32_t *)sides)[at] = -set->format.zero * sum;
+        }
+    }
+}
+
+static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, char *scratch, int64_t row)
+{
+    const int64_t block = row / p->block_rows * p->block_rows, lane = row - block, left = args->n_rows - block;
+    const int64_t stride = left < p->block_rows ? left : p->block_rows;
+    for (int64_t g = 0; g < p->n_groups; g += CHUNK_GROUPS) {
+        const int64_t        n = p->n_groups - g < CHUNK_GROUPS ? p->n_groups - g : CHUNK_GROUPS;
+        const int64_t        at = block * p->n_groups + g * stride + lane;
+        const weir_tiles_row to = { .codes = (int8_t *)scratch + at * WEIR_TILE_GROUP, .scales = (float *)(scratch + p->scales_offset) + at,
+                                    .stride = stride };
+        int32_t              sums[CHUNK_GROUPS * 2];
+        isa->quantise(&to, args->x + row * args->x_stride + g * WEIR_TILE_GROUP, n, sums);
+        for (int s = 0; s < p->n_sets; s++) {
+            const int64_t splits = p->sets[s].format.splits;
+            float        *sides = (float *)(scratch + p->sets[s].offset) + block * p->n_groups * splits + g * splits * stride + lane;
+            put_side(&p->sets[s], sides, stride, to.scales, sums, n);
+        }
+    }
+}
+
+/* ---- panels --------------------------------------------------------------------------------------------------- */
+/* Rows [first_row, end_row) against one panel of one output. first_row is the start of a block. */
+static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, const char *scratch, int32_t o,
+                           int64_t panel, int64_t first_row, int64_t end_row)
+{
+    const weir_matmul_output *output = &args->outputs[o];
+    const weir_tile_format    format = p->formats[o];
+    const size_t              panel_bytes = weir_panel_bytes(format, args->n_in);
+    const int64_t             blocks = (end_row - first_row + p->block_rows - 1) / p->block_rows;
+    const int64_t             first_out = panel * WEIR_PANEL_ROWS;
+    const int64_t             record_lines = (int64_t)weir_record_bytes(format) / 64, stride = (record_lines + blocks - 1) / blocks * 64;
+    const uint8_t            *data = (const uint8_t *)output->weight->data + (size_t)panel * panel_bytes;
+    const char               *ahead = (const char *)data + (blocks == 1 ? PREFETCH_BYTES : (int64_t)panel_bytes);
+    for (int64_t row = first_row, b = 0; row < end_row; row += p->block_rows, b++) {
+        const int64_t         rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
+        const weir_tiles_pass pass = {
+            .panel = data,
+            .codes = (const int8_t *)scratch + row * args->n_in,
+            .scales = (const float *)(scratch + p->scales_offset) + row * p->n_groups,
+            .sides = scratch + p->sets[p->set_of[o]].offset + (size_t)(row * p->n_groups * format.splits) * sizeof(float),
+            .n_groups = p->n_groups,
+            .ahead = ahead + b * stride * p->n_groups,
+            .ahead_stride = stride,
+            .dst = output->dst + row * output->dst_stride + first_out,
+            .bias = output->bias ? output->bias + first_out : NULL,
+            .dst_stride = output->dst_stride,
+            .n = output->weight->n_out - first_out < WEIR_PANEL_ROWS ? output->weight->n_out - first_out : WEIR_PANEL_ROWS,
+            .unit = format.unit,
+            .accumulate = output->accumulate,
+        };
+        isa->pass[weir_tiles_format_index(format)][rows](&pass);
+    }
+}
+
+weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args)
+{
+    plan p = make_plan(args);
+    p.block_rows = args->n_rows <= 2 * isa->few_rows ? isa->few_rows : isa->many_rows;
+    if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
+    char *const   scratch = context->scratch;
+    const int64_t n_rows = args->n_rows, panels = p.panels_before[args->n_outputs];
+    const int64_t wanted = (4 * (int64_t)context->n_threads + panels - 1) / panels, most = (n_rows + MIN_CHUNK_ROWS - 1) / MIN_CHUNK_ROWS;
+    const int64_t chunks = context->n_threads == 1 || wanted < 1 ? 1 : wanted < most ? wanted : most;
+    const int64_t chunk_rows = ((n_rows + chunks - 1) / chunks + p.block_rows - 1) / p.block_rows * p.block_rows;
+    const bool    serial = n_rows * args->n_in <= SERIAL_ELEMENTS;
+    if (serial)
+        for (int64_t row = 0; row < n_rows; row++) quantise_row(isa, &p, args, scratch, row);
+    #pragma omp parallel num_threads(context->n_threads)
+    {
+        if (!serial) {
+            #pragma omp for schedule(static)
+            for (int64_t row = 0; row < n_rows; row++) quantise_row(isa, &p, args, scratch, row);
+        }
+        #pragma omp for schedule(static)
+        for (int64_t unit = 0; unit < panels * chunks; unit++) {
+            const int64_t panel = unit / chunks, first = unit % chunks * chunk_rows;
+            const int64_t end = first + chunk_rows < n_rows ? first + chunk_rows : n_rows;
+            int32_t       o = 0;
+            while (panel >= p.panels_before[o + 1]) o++;
+            if (first < end) multiply_panel(isa, &p, args, scratch, o, panel - p.panels_before[o], first, end);
+        }
+    }
+    return WEIR_OK;
+}

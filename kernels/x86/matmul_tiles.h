@@ -1,0 +1,61 @@
+/* kernels/x86/matmul_tiles.h - what the instruction sets share: activations in scratch, panels over threads. The sets differ in two
+ * functions only: how a row is quantised and how a few rows meet a panel. */
+#pragma once
+#include "kernels/x86/tiles.h"
+
+enum {
+    WEIR_TILES_FORMATS = 8,
+    WEIR_TILES_MAX_ROWS = 8,
+    WEIR_TILES_STREAM_ROWS = 4, /* passes of so many rows or less prefetch */
+};
+
+/* A few activation rows (a block) against one panel.
+ *   codes  [groups][rows][32]     scales [groups][rows]
+ *   sides  [groups * splits][rows]: int32 start values -zero * sum(codes), or for formats with minima f32 scale * sum(codes) */
+typedef struct weir_tiles_pass {
+    const uint8_t *panel;
+    const int8_t  *codes;
+    const float   *scales;
+    const void    *sides;
+    int64_t        n_groups;
+    const char    *ahead;        /* one record from here is prefetched at each group; may point anywhere */
+    int64_t        ahead_stride; /* bytes from group to group                                            */
+    float         *dst;          /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
+    const float   *bias;         /* NULL or [n] */
+    int64_t        dst_stride, n;
+    float          unit;
+    bool           accumulate;
+} weir_tiles_pass;
+
+/* Where one row's quantised groups go; strides are those between groups. */
+typedef struct weir_tiles_row {
+    int8_t  *codes;
+    float   *scales;
+    int64_t  stride; /* rows of the block */
+} weir_tiles_row;
+
+/* The inner loops that exist: codes, minimum, splits. */
+#define WEIR_TILES_FORMAT_MAP(X)                                                                       \
+    X(0, WEIR_TILE_U8, false, 1) X(1, WEIR_TILE_U8, true, 1) X(2, WEIR_TILE_U8, false, 2)               \
+    X(3, WEIR_TILE_U4, false, 1) X(4, WEIR_TILE_U4, true, 1) X(5, WEIR_TILE_U4, false, 2)               \
+    X(6, WEIR_TILE_U4, true, 2) X(7, WEIR_TILE_U4_TABLE, false, 1)
+static inline int weir_tiles_format_index(weir_tile_format format)
+{
+#define X(index, kind, has_minimum, n_splits) \
+    if (format.codes == (kind) && format.minimum == (has_minimum) && format.splits == (n_splits)) return index;
+    WEIR_TILES_FORMAT_MAP(X)
+#undef X
+    return -1;
+}
+
+typedef struct weir_tiles_isa {
+    int32_t few_rows, many_rows; /* of a block: in calls of up to two small blocks, in others */
+    /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less prefetch */
+    void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);
+    /* n_groups groups of x; sums [n_groups][2] of each half's codes */
+    void (*quantise)(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums);
+} weir_tiles_isa;
+
+const char *weir_tiles_reject(const weir_matmul_args *args);
+size_t      weir_tiles_scratch(const weir_matmul_args *args);
+weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args);

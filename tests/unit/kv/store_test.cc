@@ -1,0 +1,168 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/kv/sequence.h"
+#include "engine/kv/store.h"
+#include "offload/ledger.h"
+
+namespace {
+
+class Store : public ::testing::Test {
+  protected:
+    void open(int64_t n_pages, int64_t max_rows = 640)
+    {
+        const size_t caps[WEIR_TIER_COUNT] = {};
+        ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+        spec_ = { 2, 3, 8, 8, WEIR_F16, n_pages, max_rows };
+        ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
+    }
+    void TearDown() override
+    {
+        weir_kv_store_close(store_);
+        EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
+        weir_ledger_close(ledger_);
+    }
+    weir_kv_table table()
+    {
+        weir_kv_table t = {};
+        EXPECT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK);
+        return t;
+    }
+    weir_ledger   *ledger_ = nullptr;
+    weir_kv_store *store_ = nullptr;
+    weir_kv_spec   spec_ = {};
+    weir_error     error_ = {};
+};
+
+TEST_F(Store, ChargesThePoolOnceAndGivesPagesBack)
+{
+    open(60);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 60 * weir_kv_page_bytes(&spec_));
+    weir_kv_table t = table();
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 65), WEIR_OK);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 2 * 6);
+    weir_kv_commit(&t, 65);
+    weir_kv_truncate(&t, store_, 64);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 6);
+    weir_kv_table_close(&t, store_);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60);
+}
+
+TEST_F(Store, RefusesWithoutChangingAnything)
+{
+    open(13);
+    weir_kv_table t = table();
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 128), WEIR_OK);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 1);
+    EXPECT_EQ(weir_kv_reserve(&t, store_, 129), WEIR_EFULL);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 1);
+    EXPECT_EQ(t.n_pages, 2);
+    weir_kv_table_close(&t, store_);
+}
+
+TEST_F(Store, SharesAndCopiesOnWrite)
+{
+    open(60);
+    weir_kv_table a = table(), b = table();
+    ASSERT_EQ(weir_kv_reserve(&a, store_, 100), WEIR_OK);
+    for (int h = 0; h < 6; h++) memset(a.pages[h * a.capacity + 1], 'a' + h, weir_kv_page_bytes(&spec_));
+    weir_kv_commit(&a, 100);
+    weir_kv_share(&b, &a, store_);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 12);
+    EXPECT_EQ(a.pages[1], b.pages[1]);
+    ASSERT_EQ(weir_kv_reserve(&b, store_, 101), WEIR_OK);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 18);
+    EXPECT_EQ(a.pages[0], b.pages[0]) << "the full page stays shared";
+    for (int h = 0; h < 6; h++) {
+        EXPECT_NE(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1]);
+        EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1], weir_kv_page_bytes(&spec_)), 0);
+    }
+    ASSERT_EQ(weir_kv_reserve(&a, store_, 101), WEIR_OK);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 18) << "a holds its last page alone by now";
+    weir_kv_table_close(&a, store_);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 12);
+    weir_kv_table_close(&b, store_);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 60);
+}
+
+TEST_F(Store, RecycledPagesAreZero)
+{
+    open(6);
+    weir_kv_table t = table();
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 1), WEIR_OK);
+    memset(t.pages[0], 0xff, weir_kv_page_bytes(&spec_));
+    weir_kv_truncate(&t, store_, 0);
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 1), WEIR_OK);
+    const std::vector<char> zero(weir_kv_page_bytes(&spec_));
+    for (int h = 0; h < 6; h++) EXPECT_EQ(memcmp(t.pages[h * t.capacity], zero.data(), zero.size()), 0);
+    weir_kv_table_close(&t, store_);
+}
+
+/* Random forks, growth, rewinds and ends against a model that counts pages by hand. */
+TEST_F(Store, RandomUseKeepsTheCount)
+{
+    open(300);
+    std::mt19937               random(1);
+    std::vector<weir_kv_table> tables;
+    for (int i = 0; i < 5; i++) tables.push_back(table());
+    for (int step = 0; step < 3000; step++) {
+        weir_kv_table &t = tables[random() % 5], &other = tables[random() % 5];
+        switch (random() % 4) {
+        case 0: {
+            const int64_t rows = t.n_rows + static_cast<int64_t>(random() % 90);
+            if (rows <= spec_.max_rows && weir_kv_reserve(&t, store_, rows) == WEIR_OK) weir_kv_commit(&t, rows);
+            break;
+        }
+        case 1: weir_kv_truncate(&t, store_, t.n_rows > 0 ? static_cast<int64_t>(random() % static_cast<uint32_t>(t.n_rows + 1)) : 0); break;
+        case 2:
+            if (&t != &other) {
+                weir_kv_truncate(&t, store_, 0);
+                weir_kv_share(&t, &other, store_);
+            }
+            break;
+        case 3: weir_kv_truncate(&t, store_, 0); break;
+        }
+        std::vector<void *> held;
+        for (const weir_kv_table &each : tables)
+            for (int h = 0; h < 6; h++)
+                for (int64_t p = 0; p < each.n_pages; p++) held.push_back(each.pages[h * each.capacity + p]);
+        std::sort(held.begin(), held.end());
+        held.erase(std::unique(held.begin(), held.end()), held.end());
+        ASSERT_EQ(weir_kv_store_free_pages(store_), 300 - static_cast<int64_t>(held.size())) << "step " << step;
+    }
+    for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 300);
+}
+
+TEST_F(Store, SequenceForksAllOrNothing)
+{
+    open(60);
+    weir_sequence a = {}, b = {};
+    ASSERT_EQ(weir_sequence_open(&a, store_, ledger_, 256, &error_), WEIR_OK);
+    ASSERT_EQ(weir_sequence_open(&b, store_, ledger_, 256, &error_), WEIR_OK);
+    a.tokens[0] = 7;
+    a.n_tokens = 1;
+    ASSERT_EQ(weir_kv_reserve(&a.table, store_, 1), WEIR_OK);
+    a.recurrent[3] = 2.5f;
+    a.recurrent_dirty = true;
+    a.n_computed = 1;
+    weir_kv_commit(&a.table, 1);
+    weir_sequence_fork(&b, &a);
+    EXPECT_EQ(b.tokens[0], 7);
+    EXPECT_EQ(b.n_computed, 1);
+    EXPECT_EQ(b.recurrent[3], 2.5f);
+    EXPECT_EQ(b.table.pages[0], a.table.pages[0]);
+    weir_sequence_reset(&b);
+    EXPECT_EQ(b.n_tokens, 1) << "a reset keeps the tokens";
+    EXPECT_EQ(b.n_computed, 0);
+    EXPECT_EQ(b.recurrent[3], 0.0f);
+    EXPECT_EQ(a.recurrent[3], 2.5f);
+    weir_sequence_close(&a);
+    weir_sequence_close(&b);
+}
+
+} // namespace
