@@ -127,7 +127,7 @@ bool build(weir_toml_node &parent)
             if (key.str().find('\0') != std::string_view::npos) return false;
             adopt(parent, node, &key);
         }
-        std::stable_sort(parent.children.begin(), parent.children.end(), [](const weir_toml_node &a, const weir_toml_node &b) {
+        std::sort(parent.children.begin(), parent.children.end(), [](const weir_toml_node &a, const weir_toml_node &b) {
             return a.position.line != b.position.line ? a.position.line < b.position.line : a.position.column < b.position.column;
         });
     } else if (const toml::array *array = parent.node->as_array()) {
