@@ -1,7 +1,7 @@
 /* engine/formats/tensor_directory.h - one view of a checkpoint for both containers: tensors by name, metadata by key.
  *
- * Everything here was checked against the file: names are NUL-terminated UTF-8, shapes are positive and their product fits, data lies
- * inside the mapping. Nothing is converted. Owned by the directory; borrowed pointers live until weir_tensor_directory_close. */
+ * Everything here was checked against the file: names are NUL-terminated UTF-8, shapes are not negative (0 only in safetensors, which
+ * may hold empty tensors) and their product fits, data lies inside the mapping. Nothing is converted. Owned by the directory; borrowed pointers live until weir_tensor_directory_close. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { WEIR_TENSOR_DIMS = 4 };
+enum { WEIR_TENSOR_DIMS = 6 }; /* GGUF has at most 4; image towers in safetensors checkpoints have 5 */
 
 /* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file` indexes directory->maps. */
 typedef struct weir_tensor {
