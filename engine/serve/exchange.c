@@ -62,9 +62,9 @@ static void write_log_line(weir_exchange *x)
 static void count(weir_exchange *x)
 {
     weir_metrics *const metrics = &x->server->metrics;
-    if (x->status >= 500) weir_metrics_add(&metrics->failed, 1);
-    else if (x->status >= 400) weir_metrics_add(&metrics->refused, 1);
     if (x->gone) weir_metrics_add(&metrics->cancelled, 1);
+    else if (x->status >= 500) weir_metrics_add(&metrics->failed, 1);
+    else if (x->status >= 400) weir_metrics_add(&metrics->refused, 1);
 }
 
 void weir_exchange_drop_body(weir_exchange *x)

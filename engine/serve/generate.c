@@ -116,11 +116,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
     weir_job         *job = NULL;
     const weir_status status = weir_service_submit(x->server->options.service, &job, &request, error);
     if (status != WEIR_OK) return status;
-    (void)pthread_mutex_lock(&x->lock);
-    prompt->job = job;
-    const bool cancelled = g->cancelled;
-    (void)pthread_mutex_unlock(&x->lock);
-    if (cancelled) weir_job_cancel(job);
+    prompt->job = job; /* only workers use it */
     return WEIR_OK;
 }
 
@@ -201,11 +197,26 @@ static void make_reply(weir_generation *g)
     }
 }
 
+/* The service is never called with our lock held: its callbacks take that lock. */
+void weir_generation_cancel(weir_generation *g)
+{
+    if (g->cancelled) return;
+    g->cancelled = true;
+    weir_workers_add(&g->exchange->server->workers, g->exchange, WEIR_WORK_ADVANCE);
+}
+
+static void cancel_jobs(weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_prompts; i++)
+        if (g->prompts[i].job != NULL) weir_job_cancel(g->prompts[i].job); /* no effect on one that is done */
+}
+
 void weir_generation_advance(weir_exchange *x)
 {
     weir_generation *const g = x->generation;
     submit_more(g);
     (void)pthread_mutex_lock(&x->lock);
+    const bool cancelled = g->cancelled;
     const bool ends = weir_generation_is_over(g) && !g->ended;
     const bool streams = g->request.stream && (x->ready == WEIR_READY_STREAM || g->failure.status == 0);
     if (ends) {
@@ -218,14 +229,8 @@ void weir_generation_advance(weir_exchange *x)
         }
     }
     (void)pthread_mutex_unlock(&x->lock);
+    if (cancelled) cancel_jobs(g);
     if (ends && !streams) make_reply(g);
-}
-
-void weir_generation_cancel(weir_generation *g)
-{
-    g->cancelled = true;
-    for (size_t i = 0; i < g->n_prompts; i++)
-        if (g->prompts[i].job != NULL && !g->prompts[i].done) weir_job_cancel(g->prompts[i].job);
 }
 
 void weir_generation_release(weir_generation *g)
