@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { WEIR_TENSOR_DIMS = 4 };
+enum { WEIR_TENSOR_DIMS = 6 }; /* GGUF has at most 4; image towers in safetensors checkpoints have 5 */
 
 /* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file` indexes directory->maps. */
 typedef struct weir_tensor {

@@ -1,0 +1,26 @@
+/* engine/formats/safetensors.h - reader of one safetensors file. Private to engine/formats and its tests. */
+#pragma once
+#include <jansson.h>
+
+#include "engine/formats/directory.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Adds the tensors of one file; `bytes` must outlive the directory, `source` is the index of the file and `name` begins error texts.
+ * wanted : NULL, or an object of tensor name to file name: only tensors that it gives to the file `wanted_file` are added.
+ * The directory may be half filled after an error and is then only good to be closed. */
+typedef struct weir_safetensors_args {
+    const unsigned char *bytes;
+    size_t               n;
+    const char          *name;
+    int32_t              source;
+    const json_t        *wanted;
+    const char          *wanted_file;
+} weir_safetensors_args;
+WEIR_MUST_CHECK weir_status weir_safetensors_parse(weir_tensor_directory *directory, const weir_safetensors_args *args, weir_error *error);
+
+#ifdef __cplusplus
+}
+#endif

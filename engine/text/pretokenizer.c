@@ -1,0 +1,118 @@
+/* engine/text/pretokenizer.c - PCRE2 with its compiler to machine code; where that is forbidden or short of stack, its interpreter. */
+#include "engine/text/pretokenizer.h"
+
+#include <string.h>
+
+/* A sane pattern takes a few steps for each character; the limits stop one that backtracks without end. */
+enum { MATCH_LIMIT = 100 * 1000 * 1000, HEAP_LIMIT_KIB = 256 * 1024 };
+
+static weir_status compile(weir_split *step, const char *pattern, size_t length, uint32_t flags, weir_error *error)
+{
+    pcre2_compile_context *const context = pcre2_compile_context_create(NULL);
+    if (context == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a pattern");
+    (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    int        reason;
+    PCRE2_SIZE offset;
+    step->code = pcre2_compile((PCRE2_SPTR)pattern, length, flags, &reason, &offset, context);
+    pcre2_compile_context_free(context);
+    if (step->code == NULL) {
+        PCRE2_UCHAR text[256];
+        (void)pcre2_get_error_message(reason, text, sizeof text);
+        return weir_error_set(error, WEIR_EFORMAT, "the pattern does not compile: %s at byte %zu", (const char *)text, (size_t)offset);
+    }
+    /* Refused where memory may not be made executable: matching then interprets, with the same result. */
+    (void)pcre2_jit_compile(step->code, PCRE2_JIT_COMPLETE);
+    return WEIR_OK;
+}
+
+weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *pattern, size_t length, weir_split_options options,
+                                  weir_error *error)
+{
+    if (pretokenizer->n_steps == WEIR_PRETOKENIZER_STEPS)
+        return weir_error_set(error, WEIR_EFORMAT, "more than %d steps", WEIR_PRETOKENIZER_STEPS);
+    if (length == 0 || length > WEIR_PATTERN_BYTES)
+        return weir_error_set(error, WEIR_EFORMAT, "the pattern has %zu bytes, 1 to %d are read", length, WEIR_PATTERN_BYTES);
+    weir_buffer translated = { 0 };
+    weir_status status = options.literal ? weir_buffer_add(&translated, pattern, length)
+                                         : weir_pattern_translate(&translated, pattern, length, error);
+    if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory for a pattern");
+    weir_split step = { .drop_gaps = options.drop_gaps };
+    if (status == WEIR_OK)
+        status = compile(&step, translated.data, translated.size,
+                         PCRE2_UTF | (options.literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE), error);
+    if (status == WEIR_OK) pretokenizer->steps[pretokenizer->n_steps++] = step;
+    weir_buffer_free(&translated);
+    return status;
+}
+
+void weir_pretokenizer_free(weir_pretokenizer *pretokenizer)
+{
+    for (int i = 0; i < pretokenizer->n_steps; i++) pcre2_code_free(pretokenizer->steps[i].code);
+    *pretokenizer = (weir_pretokenizer){ 0 };
+}
+
+weir_status weir_matcher_init(weir_matcher *matcher)
+{
+    *matcher = (weir_matcher){ .data = pcre2_match_data_create(1, NULL), .context = pcre2_match_context_create(NULL) };
+    if (matcher->data == NULL || matcher->context == NULL) {
+        weir_matcher_free(matcher);
+        return WEIR_ENOMEM;
+    }
+    (void)pcre2_set_match_limit(matcher->context, MATCH_LIMIT);
+    (void)pcre2_set_heap_limit(matcher->context, HEAP_LIMIT_KIB);
+    return WEIR_OK;
+}
+
+void weir_matcher_free(weir_matcher *matcher)
+{
+    pcre2_match_data_free(matcher->data);
+    pcre2_match_context_free(matcher->context);
+    *matcher = (weir_matcher){ 0 };
+}
+
+typedef struct run {
+    const weir_pretokenizer *pretokenizer;
+    const weir_matcher      *matcher;
+    weir_piece_sink         *sink;
+    void                    *context;
+    weir_error              *error;
+} run;
+
+/* The next match at or behind *end; *begin == n when there is none. */
+static weir_status next_match(const run *run, const weir_split *step, const char *text, size_t n, size_t *begin, size_t *end)
+{
+    const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    const weir_matcher *const matcher = run->matcher;
+    int found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options, matcher->data, matcher->context);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+        found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options | PCRE2_NO_JIT, matcher->data, matcher->context);
+    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+        return weir_error_set(run->error, found == PCRE2_ERROR_NOMEMORY ? WEIR_ENOMEM : WEIR_EFULL,
+                              "the pre-tokenizer's pattern ran past its limits on this text (PCRE2 error %d)", found);
+    const PCRE2_SIZE *const range = pcre2_get_ovector_pointer(matcher->data);
+    *begin = found < 0 ? n : range[0];
+    *end = found < 0 ? n : range[1];
+    return WEIR_OK;
+}
+
+/* Cuts by the steps from `step` on. Depth of the recursion: the number of steps. */
+static weir_status cut(const run *run, int step, const char *text, size_t n)
+{
+    if (step == run->pretokenizer->n_steps) return run->sink(run->context, text, n);
+    const weir_split *const split = &run->pretokenizer->steps[step];
+    for (size_t end = 0; end < n;) {
+        const size_t before = end;
+        size_t       begin;
+        WEIR_TRY(next_match(run, split, text, n, &begin, &end));
+        if (begin > before && !split->drop_gaps) WEIR_TRY(cut(run, step + 1, text + before, begin - before));
+        if (end > begin) WEIR_TRY(cut(run, step + 1, text + begin, end - begin));
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, const weir_matcher *matcher, const char *text, size_t n,
+                                  weir_piece_sink *sink, void *context, weir_error *error)
+{
+    const run run = { .pretokenizer = pretokenizer, .matcher = matcher, .sink = sink, .context = context, .error = error };
+    return n > 0 ? cut(&run, 0, text, n) : WEIR_OK;
+}
