@@ -32,6 +32,7 @@ typedef struct weir_connection {
     int64_t                 writing_ns; /* a piece of a stream was given to MHD and is not written yet; 0: none */
     uint64_t                received;   /* bytes the socket had received when the last request ended */
     size_t                  body_bytes;
+    bool                    chunked;
 } weir_connection;
 
 void weir_watch_opened(weir_server *server, weir_connection *connection);
@@ -86,7 +87,7 @@ struct weir_exchange {
     int64_t           start_ns;
     int               key;                     /* index of the API key, -1: none */
     weir_buffer       body;
-    bool              checked, dispatched, http10, over; /* MHD thread only */
+    bool              checked, dispatched, chunked; /* MHD thread only */
 
     pthread_mutex_t        lock;
     struct MHD_Connection *mhd;                /* NULL once the request is over */

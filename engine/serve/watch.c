@@ -14,7 +14,7 @@
 #include "engine/serve/internal.h"
 
 enum { TICK_MS = 200, BODY_BYTES_PER_SECOND = 1024 };
-static const int64_t half_closed_grace_ns = 1000000000;
+static const int64_t half_closed_grace_ns = 1000000000, first_chunk_ns = 5000000000;
 
 /* Bytes the socket has received so far: tells an idle connection from one whose header drips in. */
 static uint64_t received_bytes(int fd)
@@ -50,6 +50,7 @@ void weir_watch_phase(weir_server *server, weir_connection *connection, weir_pha
     (void)pthread_mutex_lock(&server->registry_lock);
     connection->phase = phase;
     connection->exchange = exchange;
+    connection->chunked = exchange != NULL && exchange->chunked;
     connection->since_ns = weir_clock_ns();
     connection->writing_ns = 0;
     connection->body_bytes = 0;
@@ -112,10 +113,13 @@ static void look_at_header(weir_server *server, weir_connection *connection, int
     }
 }
 
+/* A chunked body must begin soon: MHD waits without a word for the data of a chunk whose announced size no body can have. */
 static void look_at_body(weir_server *server, weir_connection *connection, int64_t now_ns)
 {
+    const bool    not_begun = connection->chunked && connection->body_bytes == 0 && now_ns - connection->since_ns > first_chunk_ns;
     const int64_t earned_ns = (int64_t)(connection->body_bytes / BODY_BYTES_PER_SECOND) * 1000000000;
-    if (now_ns - connection->since_ns > server->options.read_timeout_ms * 1000000 + earned_ns)
+    if (not_begun) refuse(connection, 400, "the chunked body did not begin");
+    else if (now_ns - connection->since_ns > server->options.read_timeout_ms * 1000000 + earned_ns)
         refuse(connection, 408, "the body did not arrive in time");
 }
 
