@@ -1,0 +1,100 @@
+/* engine/serve/errors.c - statuses, types and codes of refusals (spec/serving.md 2.6). */
+#include "engine/serve/errors.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/serve/json_out.h"
+
+static const char *type_of(int status)
+{
+    switch (status) {
+    case 403: return "permission_error";
+    case 405: return "method_not_allowed";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 500: return "server_error";
+    case 501: return "not_supported";
+    case 503: return "service_unavailable";
+    default: return "invalid_request_error";
+    }
+}
+
+static void fill(weir_api_error *error, int status, const char *code, const char *param, const char *format, va_list arguments)
+{
+    *error = (weir_api_error){ .status = status, .type = type_of(status), .code = code };
+    if (param != NULL) (void)snprintf(error->param, sizeof error->param, "%s", param);
+    (void)vsnprintf(error->message, sizeof error->message, format, arguments);
+    if (status == 429 || status == 503) error->retry_after = status == 429 ? 1 : 5;
+}
+
+weir_status weir_api_fail(weir_api_error *error, int status, const char *code, const char *param, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fill(error, status, code, param, format, arguments);
+    va_end(arguments);
+    return WEIR_EINVAL;
+}
+
+weir_status weir_api_bad(weir_api_error *error, const char *param, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fill(error, 400, NULL, param, format, arguments);
+    va_end(arguments);
+    return WEIR_EINVAL;
+}
+
+weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t n_prompt_tokens, int64_t n_ctx)
+{
+    const weir_status status = weir_api_fail(error, 400, "context_length_exceeded", param,
+        "context_length_exceeded: the prompt of %lld tokens exceeds the available context size of %lld tokens; shorten it.",
+        (long long)n_prompt_tokens, (long long)n_ctx);
+    error->n_prompt_tokens = n_prompt_tokens;
+    error->n_ctx = n_ctx;
+    return status;
+}
+
+void weir_api_from_status(weir_api_error *error, weir_status status, const char *text)
+{
+    const bool full = status == WEIR_EFULL || status == WEIR_ENOMEM || status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
+    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s", text != NULL && text[0] != 0 ? text : weir_status_text(status));
+}
+
+weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
+{
+    weir_json_out json = { .buffer = out };
+    weir_json_open(&json, '{');
+    weir_json_key(&json, "error");
+    weir_json_open(&json, '{');
+    weir_json_key(&json, "message");
+    weir_json_string(&json, error->message);
+    weir_json_key(&json, "type");
+    weir_json_string(&json, error->type);
+    weir_json_key(&json, "param");
+    if (error->param[0] != 0) weir_json_string(&json, error->param);
+    else weir_json_null(&json);
+    weir_json_key(&json, "code");
+    if (error->code != NULL) weir_json_string(&json, error->code);
+    else weir_json_null(&json);
+    if (error->n_ctx > 0) {
+        weir_json_key(&json, "n_prompt_tokens");
+        weir_json_integer(&json, error->n_prompt_tokens);
+        weir_json_key(&json, "n_ctx");
+        weir_json_integer(&json, error->n_ctx);
+    }
+    weir_json_close(&json, '}');
+    weir_json_close(&json, '}');
+    return json.status;
+}
+
+weir_quoted weir_quote(const char *text)
+{
+    weir_quoted quoted = { "" };
+    size_t      n = 0;
+    for (; text[n] != 0 && n < 60; n++) quoted.text[n] = (char)(text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?');
+    if (text[n] != 0) memcpy(quoted.text + n, "...", 4);
+    return quoted;
+}

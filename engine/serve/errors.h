@@ -1,0 +1,41 @@
+/* engine/serve/errors.h - what a refused request is told: an HTTP status and OpenAI's error object. */
+#pragma once
+#include <stdint.h>
+
+#include "engine/base/buffer.h"
+#include "engine/base/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_api_error {
+    int         status;        /* HTTP; 0: no error */
+    const char *type, *code;   /* static texts; code may be NULL */
+    char        param[64];     /* "": null. The top-level key, perhaps with a path behind it */
+    char        message[1000];
+    int64_t     n_prompt_tokens, n_ctx; /* both given with context_length_exceeded, else 0 */
+    int         retry_after;   /* seconds; 0: no such header */
+} weir_api_error;
+
+/* Fill `error` and return EINVAL, so that a check ends in one line. `param` and `code` may be NULL; the type follows from the status. */
+WEIR_MUST_CHECK weir_status weir_api_fail(weir_api_error *error, int status, const char *code, const char *param, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* 400 about one field. */
+WEIR_MUST_CHECK weir_status weir_api_bad(weir_api_error *error, const char *param, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The two phrases that clients look for, and both numbers. */
+WEIR_MUST_CHECK weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t n_prompt_tokens, int64_t n_ctx);
+/* A failure inside the engine: 503 without memory, else 500. */
+void weir_api_from_status(weir_api_error *error, weir_status status, const char *text);
+
+/* {"error":{...}} */
+WEIR_MUST_CHECK weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error);
+
+/* Up to 60 bytes of `text`, everything but printable ASCII replaced by '?': for quoting what a client sent. */
+typedef struct weir_quoted { char text[64]; } weir_quoted;
+weir_quoted weir_quote(const char *text);
+
+#ifdef __cplusplus
+}
+#endif

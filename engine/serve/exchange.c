@@ -1,0 +1,161 @@
+/* engine/serve/exchange.c - the life of one request: opened by its first line, worked on by any thread, ended by a worker. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/serve/internal.h"
+#include "engine/serve/json_out.h"
+
+static void make_id(char *id, size_t size)
+{
+    uint64_t random[2] = { 0, 0 };
+    (void)getrandom(random, sizeof random, 0);
+    (void)snprintf(id, size, "req_%016llx%08llx", (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff));
+}
+
+weir_exchange *weir_exchange_open(weir_server *server, const char *target)
+{
+    weir_exchange *const x = calloc(1, sizeof *x);
+    if (x == NULL) return NULL;
+    x->server = server;
+    x->start_ns = weir_clock_ns();
+    x->key = -1;
+    x->target_length = strlen(target);
+    const size_t length = strcspn(target, "?");
+    if (length < sizeof x->path) memcpy(x->path, target, length); /* a longer path is no path of ours: it stays empty */
+    make_id(x->id, sizeof x->id);
+    (void)pthread_mutex_init(&x->lock, NULL);
+    atomic_fetch_add(&server->n_exchanges, 1);
+    return x;
+}
+
+static void write_log_line(weir_exchange *x)
+{
+    if (x->server->options.log_fd < 0) return;
+    weir_buffer   line = { 0 };
+    weir_json_out json = { .buffer = &line };
+    weir_json_open(&json, '{');
+    weir_json_key(&json, "time");
+    weir_json_integer(&json, weir_clock_unix_seconds());
+    weir_json_key(&json, "id");
+    weir_json_string(&json, x->id);
+    weir_json_key(&json, "method");
+    weir_json_string(&json, x->method);
+    weir_json_key(&json, "path");
+    weir_json_string(&json, x->path);
+    weir_json_key(&json, "status");
+    weir_json_integer(&json, x->status);
+    weir_json_key(&json, "ms");
+    weir_json_number(&json, (double)(weir_clock_ns() - x->start_ns) * 1e-6);
+    if (x->error.status != 0) {
+        weir_json_key(&json, "error");
+        weir_json_string(&json, x->error.message);
+    }
+    if (x->generation != NULL && json.status == WEIR_OK) weir_generation_log(x->generation, &line);
+    weir_json_close(&json, '}');
+    if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK) (void)!write(x->server->options.log_fd, line.data, line.size);
+    weir_buffer_free(&line);
+}
+
+static void count(weir_exchange *x)
+{
+    weir_metrics *const metrics = &x->server->metrics;
+    if (x->gone) weir_metrics_add(&metrics->cancelled, 1);
+    else if (x->status >= 500) weir_metrics_add(&metrics->failed, 1);
+    else if (x->status >= 400) weir_metrics_add(&metrics->refused, 1);
+}
+
+void weir_exchange_drop_body(weir_exchange *x)
+{
+    atomic_fetch_sub(&x->server->body_bytes, x->body.capacity);
+    weir_buffer_free(&x->body);
+}
+
+void weir_exchange_destroy(weir_exchange *x)
+{
+    weir_server *const server = x->server;
+    if (x->generation != NULL) weir_generation_release(x->generation);
+    count(x);
+    write_log_line(x);
+    if (x->generation != NULL) weir_generation_free(x->generation);
+    weir_exchange_drop_body(x);
+    weir_buffer_free(&x->reply);
+    (void)pthread_mutex_destroy(&x->lock);
+    free(x);
+    atomic_fetch_sub(&server->n_exchanges, 1);
+}
+
+void weir_exchange_wake(weir_exchange *x)
+{
+    if (!x->suspended || x->mhd == NULL) return;
+    x->suspended = false;
+    MHD_resume_connection(x->mhd);
+}
+
+void weir_exchange_leave(weir_exchange *x)
+{
+    (void)pthread_mutex_lock(&x->lock);
+    if (!x->gone && x->mhd != NULL) {
+        x->gone = true;
+        if (x->generation != NULL) weir_generation_cancel(x->generation);
+        weir_exchange_wake(x);
+    }
+    (void)pthread_mutex_unlock(&x->lock);
+}
+
+/* What is charged is the buffer's capacity: what the body really takes. */
+bool weir_exchange_charge(weir_exchange *x, size_t n)
+{
+    weir_server *const server = x->server;
+    const size_t       before = x->body.capacity;
+    if (x->body.size + n + 1 > before && atomic_load(&server->body_bytes) + n > (size_t)server->options.body_memory_limit) return false;
+    if (weir_buffer_reserve(&x->body, n) != WEIR_OK) return false;
+    atomic_fetch_add(&server->body_bytes, x->body.capacity - before);
+    return true;
+}
+
+static void make_ready(weir_exchange *x, int status, const char *content_type)
+{
+    (void)pthread_mutex_lock(&x->lock);
+    x->status = status;
+    x->content_type = content_type;
+    x->ready = WEIR_READY_REPLY;
+    weir_exchange_wake(x);
+    (void)pthread_mutex_unlock(&x->lock);
+}
+
+void weir_reply_json(weir_exchange *x, int status, weir_buffer *text)
+{
+    weir_buffer_free(&x->reply);
+    x->reply = *text;
+    *text = (weir_buffer){ 0 };
+    make_ready(x, status, "application/json");
+}
+
+void weir_reply_text(weir_exchange *x, const char *content_type, const void *text, size_t n)
+{
+    weir_buffer copy = { 0 };
+    const weir_status status = weir_buffer_add(&copy, text, n);
+    if (status != WEIR_OK) {
+        weir_reply_status(x, status);
+        return;
+    }
+    weir_buffer_free(&x->reply);
+    x->reply = copy;
+    make_ready(x, 200, content_type);
+}
+
+void weir_reply_error(weir_exchange *x)
+{
+    weir_buffer text = { 0 };
+    if (weir_api_error_write(&text, &x->error) != WEIR_OK) weir_buffer_free(&text); /* an empty body: no memory for a better one */
+    weir_reply_json(x, x->error.status, &text);
+}
+
+void weir_reply_status(weir_exchange *x, weir_status status)
+{
+    weir_api_from_status(&x->error, status, NULL);
+    weir_reply_error(x);
+}

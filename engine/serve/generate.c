@@ -1,0 +1,445 @@
+/* engine/serve/generate.c - from a body to jobs, and from the engine's events to answers. The engine thread runs `on_event` only. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "engine/base/clock.h"
+#include "engine/serve/generation.h"
+
+/* ---- events (engine thread) --------------------------------------------------------------------------------------- */
+
+static weir_status take_prompt_score(weir_prompt *prompt, const weir_event *event)
+{
+    return weir_scores_add(&prompt->scores, event->token, event->logprob.logprob, event->top, event->n_top, 0);
+}
+
+static void observe_token(weir_generation *g, weir_answer *answer)
+{
+    weir_metrics *const metrics = &g->exchange->server->metrics;
+    const int64_t       now_ns = weir_clock_ns();
+    weir_metrics_add(&metrics->answer_tokens, 1);
+    if (g->first_token_ns == 0) {
+        g->first_token_ns = now_ns;
+        weir_metrics_observe(metrics, WEIR_HISTOGRAM_FIRST_TOKEN, now_ns - g->exchange->start_ns);
+    }
+    if (answer->last_token_ns != 0) weir_metrics_observe(metrics, WEIR_HISTOGRAM_INTER_TOKEN, now_ns - answer->last_token_ns);
+    answer->last_token_ns = g->last_token_ns = now_ns;
+}
+
+/* A job that was cancelled in the queue counts nowhere. */
+static void count_tokens(weir_metrics *metrics, const weir_event *event, int32_t n_seen)
+{
+    if (event->status != WEIR_OK && event->usage.n_answer == 0) return;
+    weir_metrics_add(&metrics->prompt_tokens, (uint64_t)event->usage.n_prompt);
+    weir_metrics_add(&metrics->cached_tokens, (uint64_t)event->usage.n_cached);
+    if (event->usage.n_answer > n_seen) weir_metrics_add(&metrics->answer_tokens, (uint64_t)(event->usage.n_answer - n_seen));
+    weir_metrics_observe(metrics, WEIR_HISTOGRAM_QUEUE, event->usage.queue_ns);
+    weir_metrics_observe(metrics, WEIR_HISTOGRAM_PREFILL, event->usage.prefill_ns);
+    weir_metrics_observe(metrics, WEIR_HISTOGRAM_DECODE, event->usage.decode_ns);
+}
+
+static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir_event *event)
+{
+    weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
+    weir_status        status = WEIR_OK;
+    int32_t            n_seen = 0;
+    for (int32_t i = 0; i < g->request.n; i++) {
+        n_seen += answers[i].n_tokens;
+        if (answers[i].finish == WEIR_FINISH_NONE && status == WEIR_OK) status = weir_answer_finish(&answers[i], WEIR_FINISH_LENGTH);
+    }
+    count_tokens(&g->exchange->server->metrics, event, n_seen);
+    prompt->done = prompt->scored = true;
+    prompt->usage = event->usage;
+    g->n_done++;
+    if (event->status != WEIR_OK && g->failure.status == 0) weir_api_from_status(&g->failure, event->status, event->message);
+    return status;
+}
+
+static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event *event)
+{
+    const size_t       choice = (size_t)(prompt - g->prompts) * (size_t)g->request.n + (size_t)event->choice;
+    weir_answer *const answer = choice < g->n_choices ? &g->answers[choice] : NULL;
+    weir_status        status = WEIR_OK;
+    bool               go_on = true;
+    switch (event->type) {
+    case WEIR_EVENT_ADMITTED: g->admitted = true; break;
+    case WEIR_EVENT_PROMPT: status = take_prompt_score(prompt, event); break;
+    case WEIR_EVENT_TOKEN:
+        prompt->scored = true;
+        if (answer == NULL || answer->finish != WEIR_FINISH_NONE) break;
+        observe_token(g, answer);
+        status = weir_answer_token(answer, event, &go_on);
+        break;
+    case WEIR_EVENT_CHOICE:
+        prompt->scored = true;
+        if (answer != NULL && answer->finish == WEIR_FINISH_NONE) status = weir_answer_finish(answer, event->finish);
+        break;
+    case WEIR_EVENT_DONE: status = take_done(g, prompt, event); break;
+    }
+    if (status != WEIR_OK && g->failure.status == 0) weir_api_from_status(&g->failure, status, NULL);
+    return go_on && g->failure.status == 0;
+}
+
+static bool on_event(void *user, const weir_event *event)
+{
+    weir_prompt *const     prompt = user;
+    weir_generation *const g = prompt->generation;
+    weir_exchange *const   x = g->exchange;
+    (void)pthread_mutex_lock(&x->lock);
+    const bool go_on = take_event(g, prompt, event);
+    const bool over = weir_generation_is_over(g);
+    if (g->request.stream && g->admitted && !over && x->ready == WEIR_NOT_READY) x->ready = WEIR_READY_STREAM;
+    if (g->request.stream && x->ready == WEIR_READY_STREAM) weir_exchange_wake(x);
+    (void)pthread_mutex_unlock(&x->lock);
+    if (event->type == WEIR_EVENT_DONE || over) weir_workers_add(&x->server->workers, x, WEIR_WORK_ADVANCE);
+    return go_on;
+}
+
+/* ---- submitting (worker) -------------------------------------------------------------------------------------------- */
+
+static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *error)
+{
+    const weir_openai_request *const r = &g->request;
+    weir_exchange *const             x = g->exchange;
+    const int32_t                    room = x->server->limits.window - (int32_t)prompt->ids.count;
+    char                             salt[WEIR_SALT_BYTES + 24];
+    (void)snprintf(salt, sizeof salt, "%d:%s", x->key, r->cache_salt != NULL ? r->cache_salt : "");
+    const weir_request request = {
+        .prompt = prompt->ids.data, .n_prompt = (int32_t)prompt->ids.count, .n_choices = r->n,
+        .max_tokens = r->max_tokens < 0 || r->max_tokens > room ? room : (int32_t)r->max_tokens,
+        .min_tokens = r->min_tokens < room ? r->min_tokens : room, .ignore_eos = r->ignore_eos,
+        .want_logprobs = r->logprobs, .want_prompt_logprobs = r->logprobs && r->echo, .cache_prompt = r->cache_prompt,
+        .n_top_logprobs = r->n_top_logprobs, .sampling = r->sampling,
+        .cache_salt = x->key >= 0 || r->cache_salt != NULL ? salt : NULL, .callback = on_event, .user = prompt,
+    };
+    weir_job         *job = NULL;
+    const weir_status status = weir_service_submit(x->server->options.service, &job, &request, error);
+    if (status != WEIR_OK) return status;
+    prompt->job = job; /* only workers use it */
+    return WEIR_OK;
+}
+
+static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_status status, const weir_error *error)
+{
+    const weir_server *const server = g->exchange->server;
+    const char *const        param = g->request.chat ? "messages" : "prompt";
+    weir_api_error *const    failure = &g->failure;
+    if (status == WEIR_EFULL) {
+        (void)!weir_api_fail(failure, 429, "queue_full", NULL, "the queue of %d requests is full; try again",
+                             weir_service_info_of(server->options.service)->queue_limit);
+    } else if (status == WEIR_EINVAL && strstr(error->text, "exceeds the available context size") != NULL) {
+        (void)!weir_api_too_long(failure, param, (int64_t)prompt->ids.count, server->limits.window);
+    } else if (status == WEIR_EINVAL) {
+        (void)!weir_api_bad(failure, NULL, "%s", error->text);
+    } else {
+        weir_api_from_status(failure, status, error->text);
+    }
+}
+
+/* Starts as many prompts as there are slots; the others wait here, so that one request cannot fill the queue. */
+static void submit_more(weir_generation *g)
+{
+    weir_exchange *const x = g->exchange;
+    const size_t         at_once = (size_t)(x->server->limits.n_slots / g->request.n > 0 ? x->server->limits.n_slots / g->request.n : 1);
+    for (;;) {
+        (void)pthread_mutex_lock(&x->lock);
+        const size_t running = g->n_started - g->n_done;
+        const bool   start = g->failure.status == 0 && !g->cancelled && g->n_started < g->n_prompts && running < at_once;
+        const size_t index = start ? g->n_started++ : 0;
+        (void)pthread_mutex_unlock(&x->lock);
+        if (!start) return;
+        weir_error        error = { 0 };
+        const weir_status status = submit(g, &g->prompts[index], &error);
+        if (status == WEIR_OK) continue;
+        (void)pthread_mutex_lock(&x->lock);
+        g->n_started--;
+        g->queue_was_full = status == WEIR_EFULL && g->n_started > 0; /* the watcher or the next end of a job tries again */
+        if (!g->queue_was_full) submit_failure(g, &g->prompts[index], status, &error);
+        (void)pthread_mutex_unlock(&x->lock);
+        return;
+    }
+}
+
+static weir_success success_of(const weir_generation *g)
+{
+    const char *const reason = weir_answer_reason(&g->answers[0]);
+    return reason[0] == 't' ? WEIR_SUCCESS_TOOL_CALLS : reason[0] == 'l' ? WEIR_SUCCESS_LENGTH : WEIR_SUCCESS_STOP;
+}
+
+static void count_success(weir_generation *g)
+{
+    weir_metrics *const metrics = &g->exchange->server->metrics;
+    const weir_usage    usage = weir_generation_usage(g);
+    weir_metrics_add(&metrics->success[success_of(g)], 1);
+    weir_metrics_observe(metrics, WEIR_HISTOGRAM_WHOLE, weir_clock_ns() - g->exchange->start_ns);
+    weir_metrics_observe(metrics, WEIR_HISTOGRAM_PROMPT_TOKENS, usage.n_prompt);
+    weir_metrics_observe(metrics, WEIR_HISTOGRAM_ANSWER_TOKENS, usage.n_answer);
+}
+
+/* The reply of a request without a stream, or of one that failed before its stream began. */
+static void make_reply(weir_generation *g)
+{
+    weir_exchange *const x = g->exchange;
+    weir_buffer          text = { 0 };
+    (void)pthread_mutex_lock(&x->lock);
+    const bool   failed = g->failure.status != 0;
+    if (failed) x->error = g->failure;
+    const weir_status status = failed ? WEIR_OK : weir_reply_whole(&text, g);
+    (void)pthread_mutex_unlock(&x->lock);
+    if (failed) {
+        weir_reply_error(x);
+    } else if (status == WEIR_OK) {
+        weir_reply_json(x, 200, &text);
+    } else {
+        weir_buffer_free(&text);
+        weir_reply_status(x, status);
+    }
+}
+
+/* The service is never called with our lock held: its callbacks take that lock. */
+void weir_generation_cancel(weir_generation *g)
+{
+    if (g->cancelled) return;
+    g->cancelled = true;
+    weir_workers_add(&g->exchange->server->workers, g->exchange, WEIR_WORK_ADVANCE);
+}
+
+static void cancel_jobs(weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_prompts; i++)
+        if (g->prompts[i].job != NULL) weir_job_cancel(g->prompts[i].job); /* no effect on one that is done */
+}
+
+void weir_generation_advance(weir_exchange *x)
+{
+    weir_generation *const g = x->generation;
+    submit_more(g);
+    (void)pthread_mutex_lock(&x->lock);
+    const bool cancelled = g->cancelled;
+    const bool ends = weir_generation_is_over(g) && !g->ended;
+    const bool streams = g->request.stream && (x->ready == WEIR_READY_STREAM || g->failure.status == 0);
+    if (ends) {
+        g->ended = true;
+        if (g->failure.status == 0) count_success(g);
+        else weir_generation_cancel(g);
+        if (streams) {
+            x->ready = WEIR_READY_STREAM;
+            weir_exchange_wake(x);
+        }
+    }
+    (void)pthread_mutex_unlock(&x->lock);
+    if (cancelled) cancel_jobs(g);
+    if (ends && !streams) make_reply(g);
+}
+
+void weir_generation_release(weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        if (g->prompts[i].job != NULL) weir_job_release(g->prompts[i].job);
+        g->prompts[i].job = NULL;
+    }
+}
+
+void weir_generation_free(weir_generation *g)
+{
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        weir_ids_free(&g->prompts[i].ids);
+        weir_buffer_free(&g->prompts[i].echo);
+        weir_scores_free(&g->prompts[i].scores);
+    }
+    for (size_t i = 0; i < g->n_choices; i++) weir_answer_free(&g->answers[i]);
+    weir_buffer_free(&g->out);
+    weir_openai_request_free(&g->request);
+    free(g->prompts);
+    free(g->answers);
+    free(g);
+}
+
+void weir_generation_log(const weir_generation *g, weir_buffer *line)
+{
+    const weir_usage usage = weir_generation_usage(g);
+    const int64_t    start_ns = g->exchange->start_ns;
+    const double     first_ms = g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
+    const int32_t    gaps = usage.n_answer / (int32_t)g->n_choices - 1;
+    const double     inter_ms = gaps > 0 ? (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps : -1;
+    const char      *finish = g->exchange->gone ? "cancelled" : g->failure.status != 0 ? "error" : weir_answer_reason(&g->answers[0]);
+    (void)!weir_buffer_format(line, ",\"tokens_in\":%d,\"tokens_cached\":%d,\"tokens_out\":%d,\"ttft_ms\":%.3f,\"itl_ms\":%.3f,\"finish\":\"%s\"",
+                              usage.n_prompt, usage.n_cached, usage.n_answer, first_ms, inter_ms, finish);
+}
+
+weir_usage weir_generation_usage(const weir_generation *g)
+{
+    weir_usage sum = { 0 };
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        const weir_usage *const u = &g->prompts[i].usage;
+        sum.n_prompt += u->n_prompt;
+        sum.n_cached += u->n_cached;
+        sum.n_answer += u->n_answer;
+        sum.queue_ns += u->queue_ns;
+        sum.prefill_ns += u->prefill_ns;
+        sum.decode_ns += u->decode_ns;
+    }
+    return sum;
+}
+
+/* ---- starting (worker) ------------------------------------------------------------------------------------------------ */
+
+static weir_status encode(weir_ids *ids, const weir_server *server, const char *text, size_t n, const weir_encode_options *options,
+                          const char *param, weir_api_error *error)
+{
+    weir_error        why = { 0 };
+    const weir_status status = weir_tokenizer_encode(server->options.tokenizer, ids, text, n, options, &why);
+    if (status == WEIR_EINVAL || status == WEIR_EFORMAT) return weir_api_bad(error, param, "%s", why.text);
+    if (status != WEIR_OK) weir_api_from_status(error, status, why.text);
+    return status;
+}
+
+weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const weir_openai_request *request, weir_buffer *text,
+                             weir_api_error *error)
+{
+    const weir_tokenizer *const tokenizer = server->options.tokenizer;
+    if (server->options.chat == NULL) return weir_api_fail(error, 501, "not_supported", NULL, "this model has no chat template; use /v1/completions");
+    const weir_chat_input input = {
+        .messages = request->messages, .tools = request->tools, .variables = request->variables,
+        .bos_token = weir_tokenizer_bos_text(tokenizer), .eos_token = weir_tokenizer_eos_text(tokenizer),
+        .add_generation_prompt = request->add_generation_prompt, .continue_final_message = request->continue_final_message,
+        .now_unix_seconds = weir_clock_unix_seconds(),
+    };
+    weir_chat_output rendered = { 0 };
+    weir_error       why = { 0 };
+    weir_status      status = weir_chat_render(server->options.chat, &rendered, &input, &why);
+    if (status == WEIR_EINVAL || status == WEIR_EFULL) {
+        status = weir_api_bad(error, "messages", "the chat template refuses these messages: %s", why.text);
+    } else if (status != WEIR_OK) {
+        weir_api_from_status(error, status, why.text);
+    } else {
+        const weir_encode_options options = { .parse_special = true, .plain = rendered.user, .n_plain = rendered.n_user };
+        status = encode(ids, server, rendered.text.data, rendered.text.size, &options, "messages", error);
+    }
+    if (status == WEIR_OK) *text = rendered.text, rendered.text = (weir_buffer){ 0 };
+    weir_chat_output_free(&rendered);
+    return status;
+}
+
+static weir_status read_chat_prompt(weir_generation *g, weir_api_error *error)
+{
+    const weir_server *const server = g->exchange->server;
+    weir_buffer              text = { 0 };
+    const weir_status        status = weir_chat_prompt(&g->prompts[0].ids, server, &g->request, &text, error);
+    if (status == WEIR_OK && text.size > 0) g->think = weir_think_start(text.data, text.size, server->thinks);
+    weir_buffer_free(&text);
+    return status;
+}
+
+static weir_status read_ids(weir_ids *ids, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) WEIR_TRY(weir_ids_add(ids, (int32_t)json_integer_value(json_array_get(list, i))));
+    return WEIR_OK;
+}
+
+static weir_status read_completion_prompt(weir_generation *g, weir_prompt *prompt, const json_t *source, weir_api_error *error)
+{
+    const weir_server *const server = g->exchange->server;
+    weir_status              status = WEIR_OK;
+    if (json_is_string(source)) {
+        const weir_encode_options options = { .add_special = true, .parse_special = true };
+        WEIR_TRY(encode(&prompt->ids, server, json_string_value(source), json_string_length(source), &options, "prompt", error));
+        if (g->request.echo) status = weir_buffer_add(&prompt->echo, json_string_value(source), json_string_length(source));
+    } else {
+        status = read_ids(&prompt->ids, source);
+        if (status == WEIR_OK && g->request.echo)
+            status = weir_tokenizer_decode(server->options.tokenizer, &prompt->echo, prompt->ids.data, prompt->ids.count, false);
+    }
+    if (status != WEIR_OK) weir_api_from_status(error, status, NULL);
+    return status;
+}
+
+static weir_status read_prompts(weir_generation *g, weir_api_error *error)
+{
+    const int32_t     window = g->exchange->server->limits.window;
+    const char *const param = g->request.chat ? "messages" : "prompt";
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        weir_prompt *const prompt = &g->prompts[i];
+        prompt->generation = g;
+        prompt->scores.width = (size_t)g->request.n_top_logprobs;
+        if (g->request.chat) WEIR_TRY(read_chat_prompt(g, error));
+        else WEIR_TRY(read_completion_prompt(g, prompt, weir_openai_prompt_at(g->request.prompt, i), error));
+        if (prompt->ids.count == 0) return weir_api_bad(error, param, "the prompt has no tokens");
+        if (prompt->ids.count > (size_t)window) return weir_api_too_long(error, param, (int64_t)prompt->ids.count, window);
+    }
+    return WEIR_OK;
+}
+
+static weir_status make_answers(weir_generation *g)
+{
+    const bool tools = g->request.tools != NULL;
+    for (size_t i = 0; i < g->n_choices; i++) {
+        weir_answer *const answer = &g->answers[i];
+        answer->tokenizer = g->exchange->server->options.tokenizer;
+        answer->stop.list = &g->request.stop;
+        answer->think.state = g->think;
+        answer->want_scores = g->request.logprobs;
+        answer->scores.width = (size_t)g->request.n_top_logprobs;
+        if (g->request.echo) {
+            const weir_buffer *const echo = &g->prompts[i / (size_t)g->request.n].echo;
+            answer->n_code_points = echo->size > 0 ? weir_code_points(echo->data, echo->size) : 0;
+        }
+        if (!tools) continue;
+        answer->tools = calloc(1, sizeof *answer->tools);
+        if (answer->tools == NULL) return WEIR_ENOMEM;
+        answer->tools->tools = g->request.tools;
+    }
+    return WEIR_OK;
+}
+
+static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
+{
+    weir_exchange *const x = g->exchange;
+    WEIR_TRY(weir_openai_request_read(&g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size, &x->server->limits, error));
+    weir_exchange_drop_body(x);
+    const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
+    g->think = WEIR_THINK_CONTENT;
+    g->created = weir_clock_unix_seconds();
+    uint64_t random[2] = { 0, 0 };
+    (void)!getrandom(random, sizeof random, 0);
+    (void)snprintf(g->id, sizeof g->id, "%s-%016llx%08llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)random[0],
+                   (unsigned long long)(random[1] & 0xffffffff));
+    g->prompts = calloc(n_prompts, sizeof *g->prompts);
+    g->answers = calloc(n_prompts * (size_t)g->request.n, sizeof *g->answers);
+    if (g->prompts == NULL || g->answers == NULL) {
+        weir_api_from_status(error, WEIR_ENOMEM, NULL);
+        return WEIR_ENOMEM;
+    }
+    g->n_prompts = n_prompts;
+    g->n_choices = n_prompts * (size_t)g->request.n;
+    WEIR_TRY(read_prompts(g, error));
+    weir_openai_request_forget_prompt(&g->request);
+    const weir_status status = make_answers(g);
+    if (status != WEIR_OK) weir_api_from_status(error, status, NULL);
+    return status;
+}
+
+static void generate(weir_exchange *x, bool chat)
+{
+    weir_generation *const g = calloc(1, sizeof *g);
+    if (g == NULL) {
+        weir_reply_status(x, WEIR_ENOMEM);
+        return;
+    }
+    g->exchange = x;
+    const weir_status status = fill(g, chat, &x->error);
+    if (status != WEIR_OK) {
+        weir_generation_free(g);
+        weir_reply_error(x);
+        return;
+    }
+    (void)pthread_mutex_lock(&x->lock);
+    x->generation = g;
+    g->cancelled = x->gone;
+    (void)pthread_mutex_unlock(&x->lock);
+    weir_generation_advance(x);
+}
+
+void weir_generate_chat(weir_exchange *x) { generate(x, true); }
+void weir_generate_completion(weir_exchange *x) { generate(x, false); }

@@ -1,0 +1,134 @@
+/* engine/serve/metrics.c - Prometheus text exposition 0.0.4. Labels come from configuration, never from requests. */
+#include "engine/serve/metrics.h"
+
+#include <inttypes.h>
+
+/* Bounds in seconds; the first buckets resolve a fast CPU model's tokens, the last ones a long prefill. */
+static const double time_bound[WEIR_HISTOGRAM_BUCKETS] = { 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15,
+                                                           0.25,  0.5,   0.75,  1.0,  2.5,  5.0,  10.0, 30.0,  60.0, 300.0 };
+static const double count_bound[WEIR_HISTOGRAM_BUCKETS] = { 1,    2,    5,    10,    20,    50,    100,   200,    500,    1000,
+                                                            2000, 5000, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576 };
+
+static const struct {
+    const char *name, *help;
+    bool        tokens;
+} histograms[WEIR_HISTOGRAM_COUNT] = {
+    [WEIR_HISTOGRAM_FIRST_TOKEN] = { "time_to_first_token_seconds", "From the request to its first token.", false },
+    [WEIR_HISTOGRAM_INTER_TOKEN] = { "inter_token_latency_seconds", "Between two tokens of one choice.", false },
+    [WEIR_HISTOGRAM_WHOLE] = { "e2e_request_latency_seconds", "From the request to the end of its answer.", false },
+    [WEIR_HISTOGRAM_QUEUE] = { "request_queue_time_seconds", "Time in the queue.", false },
+    [WEIR_HISTOGRAM_PREFILL] = { "request_prefill_time_seconds", "Time from admission to the first token.", false },
+    [WEIR_HISTOGRAM_DECODE] = { "request_decode_time_seconds", "Time from the first token to the last.", false },
+    [WEIR_HISTOGRAM_PROMPT_TOKENS] = { "request_prompt_tokens", "Prompt tokens of a request.", true },
+    [WEIR_HISTOGRAM_ANSWER_TOKENS] = { "request_generation_tokens", "Answer tokens of a request.", true },
+};
+static const char *const success_reason[WEIR_SUCCESS_COUNT] = { "stop", "length", "tool_calls" };
+
+void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64_t value)
+{
+    const bool          tokens = histograms[name].tokens;
+    const double *const bound = tokens ? count_bound : time_bound;
+    if (value < 0) value = 0;
+    const double x = tokens ? (double)value : (double)value * 1e-9;
+    int          i = 0;
+    while (i < WEIR_HISTOGRAM_BUCKETS && x > bound[i]) i++;
+    weir_metrics_add(&metrics->histogram[name].bucket[i], 1);
+    weir_metrics_add(&metrics->histogram[name].sum, (uint64_t)value);
+}
+
+typedef struct writer {
+    weir_buffer *out;
+    const char  *prefix;
+    weir_buffer  label; /* model_name="..." with escapes */
+} writer;
+
+static weir_status head(const writer *w, const char *name, const char *type, const char *help)
+{
+    return weir_buffer_format(w->out, "# HELP %s:%s %s\n# TYPE %s:%s %s\n", w->prefix, name, help, w->prefix, name, type);
+}
+
+static weir_status sample(const writer *w, const char *name, const char *type, const char *help, double value)
+{
+    WEIR_TRY(head(w, name, type, help));
+    return weir_buffer_format(w->out, "%s:%s{%s} %.17g\n", w->prefix, name, w->label.data, value);
+}
+
+static weir_status write_histogram(const writer *w, const weir_metrics *metrics, weir_histogram_name name)
+{
+    const char *const   text = histograms[name].name;
+    const double *const bound = histograms[name].tokens ? count_bound : time_bound;
+    WEIR_TRY(head(w, text, "histogram", histograms[name].help));
+    uint64_t count = 0;
+    for (int i = 0; i <= WEIR_HISTOGRAM_BUCKETS; i++) {
+        count += __atomic_load_n(&metrics->histogram[name].bucket[i], __ATOMIC_RELAXED);
+        WEIR_TRY(weir_buffer_format(w->out, "%s:%s_bucket{%s,le=\"", w->prefix, text, w->label.data));
+        if (i < WEIR_HISTOGRAM_BUCKETS) WEIR_TRY(weir_buffer_format(w->out, "%.10g", bound[i]));
+        else WEIR_TRY(weir_buffer_text(w->out, "+Inf"));
+        WEIR_TRY(weir_buffer_format(w->out, "\"} %" PRIu64 "\n", count));
+    }
+    const double sum = (double)__atomic_load_n(&metrics->histogram[name].sum, __ATOMIC_RELAXED);
+    WEIR_TRY(weir_buffer_format(w->out, "%s:%s_sum{%s} %.17g\n", w->prefix, text, w->label.data,
+                                histograms[name].tokens ? sum : sum * 1e-9));
+    return weir_buffer_format(w->out, "%s:%s_count{%s} %" PRIu64 "\n", w->prefix, text, w->label.data, count);
+}
+
+static double load(const uint64_t *counter) { return (double)__atomic_load_n(counter, __ATOMIC_RELAXED); }
+
+/* The names of spec/serving.md 2.8 that others rely on. */
+static weir_status write_common(const writer *w, const weir_metrics *m, const weir_service_stats *stats, const weir_service_info *info)
+{
+    const double used = stats->kv_pages_total > 0 ? (double)stats->kv_pages_used / (double)stats->kv_pages_total : 0.0;
+    WEIR_TRY(sample(w, "num_requests_running", "gauge", "Sequences in the batch.", stats->running));
+    WEIR_TRY(sample(w, "num_requests_waiting", "gauge", "Requests in the queue.", stats->waiting));
+    WEIR_TRY(sample(w, "kv_cache_usage_perc", "gauge", "Used share of the KV pages, 0 to 1.", used));
+    WEIR_TRY(sample(w, "prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", load(&m->prompt_tokens)));
+    WEIR_TRY(sample(w, "prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", load(&m->cached_tokens)));
+    WEIR_TRY(sample(w, "prompt_tokens_total", "counter", "Prompt tokens, cached ones too.", load(&m->prompt_tokens)));
+    WEIR_TRY(sample(w, "generation_tokens_total", "counter", "Answer tokens.", load(&m->answer_tokens)));
+    WEIR_TRY(head(w, "request_success_total", "counter", "Requests answered to the end."));
+    for (int i = 0; i < WEIR_SUCCESS_COUNT; i++)
+        WEIR_TRY(weir_buffer_format(w->out, "%s:request_success_total{%s,finished_reason=\"%s\"} %.17g\n", w->prefix, w->label.data,
+                                    success_reason[i], load(&m->success[i])));
+    WEIR_TRY(head(w, "cache_config_info", "gauge", "Size of the KV cache."));
+    WEIR_TRY(weir_buffer_format(w->out, "%s:cache_config_info{%s,block_size=\"64\",num_gpu_blocks=\"%" PRId64 "\"} 1\n", w->prefix,
+                                w->label.data, info->kv_pages_total));
+    for (int i = 0; i < WEIR_HISTOGRAM_COUNT; i++)
+        WEIR_TRY(write_histogram(w, m, (weir_histogram_name)i));
+    return WEIR_OK;
+}
+
+static weir_status write_own(const writer *w, const weir_metrics *m, const weir_service_stats *stats, const weir_service_info *info)
+{
+    const double bytes = (double)info->kv_page_bytes;
+    WEIR_TRY(sample(w, "kv_used_bytes", "gauge", "Bytes of KV pages in use.", (double)stats->kv_pages_used * bytes));
+    WEIR_TRY(sample(w, "kv_total_bytes", "gauge", "Bytes of all KV pages.", (double)stats->kv_pages_total * bytes));
+    WEIR_TRY(sample(w, "steps_total", "counter", "Steps of the engine.", (double)stats->steps));
+    WEIR_TRY(sample(w, "batch_rows_total", "counter", "Rows computed by all steps.", (double)stats->batch_rows));
+    WEIR_TRY(sample(w, "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused)));
+    WEIR_TRY(sample(w, "requests_failed_total", "counter", "Requests that failed in the engine.", load(&m->failed)));
+    return sample(w, "requests_cancelled_total", "counter", "Requests whose client left.", load(&m->cancelled));
+}
+
+static weir_status write_label(weir_buffer *label, const char *model_name)
+{
+    WEIR_TRY(weir_buffer_text(label, "model_name=\""));
+    for (const char *c = model_name; *c != 0; c++) {
+        if (*c == '\n') WEIR_TRY(weir_buffer_text(label, "\\n"));
+        else if (*c == '"' || *c == '\\') WEIR_TRY(weir_buffer_format(label, "\\%c", *c));
+        else WEIR_TRY(weir_buffer_add(label, c, 1));
+    }
+    return weir_buffer_text(label, "\"");
+}
+
+weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats, const weir_service_info *info,
+                               const char *model_name, bool vllm)
+{
+    writer      w = { .out = out, .prefix = "weir" };
+    weir_status status = write_label(&w.label, model_name);
+    if (status == WEIR_OK) status = write_common(&w, metrics, stats, info);
+    if (status == WEIR_OK) status = write_own(&w, metrics, stats, info);
+    w.prefix = "vllm";
+    if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, info);
+    weir_buffer_free(&w.label);
+    return status;
+}

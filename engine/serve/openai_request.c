@@ -1,0 +1,412 @@
+/* engine/serve/openai_request.c - the fields of a generation request, group by group. */
+#include "engine/serve/openai_request.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "engine/serve/json_in.h"
+#include "engine/serve/messages.h"
+
+static weir_status out_of_memory(weir_api_error *error)
+{
+    weir_api_from_status(error, WEIR_ENOMEM, NULL);
+    return WEIR_ENOMEM;
+}
+
+static weir_status absent(weir_api_error *error, const char *key)
+{
+    return weir_api_fail(error, 501, "not_supported", key, "%s is not supported by this server", key);
+}
+
+/* ---- keys without effect here, and keys whose feature is absent ------------------------------------------- */
+
+typedef enum kind { KIND_STRING, KIND_OBJECT, KIND_BOOL } kind;
+
+static weir_status check_ignored(const json_t *root, weir_api_error *error)
+{
+    static const struct { const char *key; kind type; } ignored[] = {
+        { "user", KIND_STRING }, { "metadata", KIND_OBJECT }, { "store", KIND_BOOL }, { "service_tier", KIND_STRING },
+        { "parallel_tool_calls", KIND_BOOL }, { "safety_identifier", KIND_STRING }, { "prompt_cache_key", KIND_STRING },
+    };
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
+        const json_t *const value = weir_field(root, ignored[i].key);
+        if (value == NULL) continue;
+        switch (ignored[i].type) {
+        case KIND_STRING: if (!json_is_string(value)) return weir_api_bad(error, ignored[i].key, "%s must be a string", ignored[i].key); break;
+        case KIND_OBJECT: if (!json_is_object(value)) return weir_api_bad(error, ignored[i].key, "%s must be an object", ignored[i].key); break;
+        case KIND_BOOL: if (!json_is_boolean(value)) return weir_api_bad(error, ignored[i].key, "%s must be true or false", ignored[i].key); break;
+        }
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_response_format(const json_t *root, weir_api_error *error)
+{
+    const json_t *const format = weir_field(root, "response_format");
+    if (format == NULL) return WEIR_OK;
+    const char *const type = json_string_value(json_object_get(format, "type"));
+    if (type == NULL) return weir_api_bad(error, "response_format", "response_format must be an object with a type");
+    if (strcmp(type, "text") == 0) return WEIR_OK;
+    if (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0) return absent(error, "response_format");
+    return weir_api_bad(error, "response_format", "unknown response_format type %s", weir_quote(type).text);
+}
+
+static weir_status check_absent_features(const json_t *root, weir_api_error *error)
+{
+    static const char *const absent_keys[] = { "suffix", "functions", "function_call", "audio", "prediction", "web_search_options",
+                                               "guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar", "json_schema" };
+    for (size_t i = 0; i < sizeof absent_keys / sizeof absent_keys[0]; i++)
+        if (weir_field(root, absent_keys[i]) != NULL) return absent(error, absent_keys[i]);
+    bool    progress = false;
+    int64_t priority = 0;
+    WEIR_TRY(weir_field_bool(root, "return_progress", &progress, error));
+    if (progress) return absent(error, "return_progress");
+    WEIR_TRY(weir_field_integer(root, "priority", INT32_MIN, INT32_MAX, &priority, error));
+    if (priority != 0) return absent(error, "priority");
+    return check_response_format(root, error);
+}
+
+weir_status weir_openai_check_model(const json_t *root, const char *model_name, weir_api_error *error)
+{
+    const json_t *const model = weir_field(root, "model");
+    if (model == NULL) return WEIR_OK;
+    if (!json_is_string(model)) return weir_api_bad(error, "model", "model must be a string");
+    const char *const name = json_string_value(model);
+    if (strlen(name) == json_string_length(model) && strcmp(name, model_name) == 0) return WEIR_OK;
+    return weir_api_fail(error, 404, "model_not_found", "model", "the model %s is not served here; see /v1/models", weir_quote(name).text);
+}
+
+/* ---- sampling ----------------------------------------------------------------------------------------------- */
+
+static weir_status read_real(const json_t *root, const char *key, double least, double most, float *out, weir_api_error *error)
+{
+    double value = (double)*out;
+    WEIR_TRY(weir_field_number(root, key, least, most, &value, error));
+    *out = (float)value;
+    return WEIR_OK;
+}
+
+static weir_status read_seed(const json_t *root, uint64_t *seed, weir_api_error *error)
+{
+    if (weir_field(root, "seed") == NULL) {
+        if (getrandom(seed, sizeof *seed, 0) != (ssize_t)sizeof *seed) return weir_api_fail(error, 500, NULL, NULL, "no random numbers");
+        return WEIR_OK;
+    }
+    int64_t value = 0;
+    WEIR_TRY(weir_field_integer(root, "seed", INT64_MIN, INT64_MAX, &value, error));
+    *seed = (uint64_t)value;
+    return WEIR_OK;
+}
+
+/* A token id as a key: decimal digits only. */
+static bool read_id_key(const char *key, int32_t n_vocab, int32_t *id)
+{
+    const size_t digits = strspn(key, "0123456789");
+    if (digits == 0 || digits > 9 || key[digits] != 0) return false;
+    *id = (int32_t)strtol(key, NULL, 10);
+    return *id < n_vocab;
+}
+
+static weir_status read_bias(weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error)
+{
+    static const char key[] = "logit_bias";
+    const json_t *const bias = weir_field(root, key);
+    if (bias == NULL) return WEIR_OK;
+    const size_t count = json_object_size(bias);
+    if (!json_is_object(bias) || count > WEIR_BIAS_ENTRIES)
+        return weir_api_bad(error, key, "logit_bias must be an object of at most %d entries", WEIR_BIAS_ENTRIES);
+    request->bias = calloc(count + 1, sizeof *request->bias);
+    if (request->bias == NULL) return out_of_memory(error);
+    const char *name;
+    json_t     *value;
+    size_t      i = 0;
+    json_object_foreach((json_t *)bias, name, value) {
+        const double number = json_number_value(value);
+        if (!read_id_key(name, n_vocab, &request->bias[i].id))
+            return weir_api_bad(error, key, "logit_bias: %s is no token id of this model", weir_quote(name).text);
+        if (!json_is_number(value) || !(fabs(number) <= 100))
+            return weir_api_bad(error, key, "logit_bias: the value of %s must be -100 to 100", name);
+        request->bias[i++].bias = (float)number;
+    }
+    request->sampling.bias = request->bias;
+    request->sampling.n_bias = count;
+    return WEIR_OK;
+}
+
+static weir_status read_sampling(weir_openai_request *request, const json_t *root, const weir_request_limits *limits, weir_api_error *error)
+{
+    weir_sampling *const s = &request->sampling;
+    *s = limits->sampling;
+    s->bias = NULL;
+    s->n_bias = 0;
+    int64_t top_k = s->top_k;
+    WEIR_TRY(read_real(root, "temperature", 0, 2, &s->temperature, error));
+    WEIR_TRY(read_real(root, "top_p", 0, 1, &s->top_p, error));
+    if (s->top_p <= 0) return weir_api_bad(error, "top_p", "top_p must be above 0");
+    WEIR_TRY(read_real(root, "min_p", 0, 1, &s->min_p, error));
+    WEIR_TRY(weir_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error)); /* -1 and 0: off, as other servers have it */
+    s->top_k = top_k < 0 ? 0 : (int32_t)top_k;
+    WEIR_TRY(read_real(root, "repetition_penalty", 0.01, 10, &s->repetition_penalty, error));
+    WEIR_TRY(read_real(root, "presence_penalty", -2, 2, &s->presence_penalty, error));
+    WEIR_TRY(read_real(root, "frequency_penalty", -2, 2, &s->frequency_penalty, error));
+    WEIR_TRY(read_seed(root, &s->seed, error));
+    return read_bias(request, root, limits->n_vocab, error);
+}
+
+/* ---- length, stop, choices ---------------------------------------------------------------------------------- */
+
+static weir_status add_stop(weir_stop_list *list, const json_t *text, weir_api_error *error)
+{
+    if (!json_is_string(text)) return weir_api_bad(error, "stop", "stop must be a string or an array of strings");
+    const size_t length = json_string_length(text);
+    if (length == 0 || length > WEIR_STOP_BYTES)
+        return weir_api_bad(error, "stop", "a stop string must have 1 to %d bytes", WEIR_STOP_BYTES);
+    char *const copy = malloc(length);
+    if (copy == NULL) return out_of_memory(error);
+    memcpy(copy, json_string_value(text), length);
+    list->text[list->count] = copy;
+    list->length[list->count++] = length;
+    return WEIR_OK;
+}
+
+static weir_status read_stop(weir_stop_list *list, const json_t *root, weir_api_error *error)
+{
+    const json_t *const stop = weir_field(root, "stop");
+    if (stop == NULL) return WEIR_OK;
+    if (!json_is_array(stop)) return add_stop(list, stop, error);
+    if (json_array_size(stop) > WEIR_STOP_STRINGS)
+        return weir_api_bad(error, "stop", "stop holds more than %d strings", WEIR_STOP_STRINGS);
+    for (size_t i = 0; i < json_array_size(stop); i++) WEIR_TRY(add_stop(list, json_array_get(stop, i), error));
+    return WEIR_OK;
+}
+
+static weir_status read_length(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    const bool scoring = !request->chat && request->echo;
+    request->max_tokens = request->chat ? -1 : 16;
+    WEIR_TRY(weir_field_integer(root, "max_tokens", scoring ? 0 : 1, INT64_MAX, &request->max_tokens, error));
+    if (request->chat) WEIR_TRY(weir_field_integer(root, "max_completion_tokens", 1, INT64_MAX, &request->max_tokens, error));
+    int64_t least = 0;
+    WEIR_TRY(weir_field_integer(root, "min_tokens", 0, INT32_MAX, &least, error));
+    if (request->max_tokens >= 0 && least > request->max_tokens)
+        return weir_api_bad(error, "min_tokens", "min_tokens is above max_tokens");
+    request->min_tokens = (int32_t)least;
+    return WEIR_OK;
+}
+
+static weir_status read_choices(weir_openai_request *request, const json_t *root, const weir_request_limits *limits, weir_api_error *error)
+{
+    int64_t n = 1, best_of = -1;
+    WEIR_TRY(weir_field_integer(root, "n", 1, limits->n_slots, &n, error));
+    request->n = (int32_t)n;
+    if (request->chat) return WEIR_OK;
+    WEIR_TRY(weir_field_integer(root, "best_of", n, limits->n_slots, &best_of, error));
+    return best_of > n ? absent(error, "best_of") : WEIR_OK;
+}
+
+static weir_status read_stream(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    WEIR_TRY(weir_field_bool(root, "stream", &request->stream, error));
+    const json_t *const options = weir_field(root, "stream_options");
+    if (options == NULL) return WEIR_OK;
+    if (!json_is_object(options)) return weir_api_bad(error, "stream_options", "stream_options must be an object");
+    if (!request->stream) return weir_api_bad(error, "stream_options", "stream_options needs stream: true");
+    const weir_status status = weir_field_bool(options, "include_usage", &request->include_usage, error);
+    if (status != WEIR_OK) memcpy(error->param, "stream_options", sizeof "stream_options");
+    return status;
+}
+
+static weir_status read_salt(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    const char *salt = NULL;
+    WEIR_TRY(weir_field_text(root, "cache_salt", &salt, error));
+    if (salt == NULL) return WEIR_OK;
+    if (strlen(salt) > WEIR_SALT_BYTES) return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES);
+    request->cache_salt = strdup(salt);
+    return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
+}
+
+/* ---- chat only ----------------------------------------------------------------------------------------------- */
+
+static weir_status read_chat_logprobs(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    int64_t top = 0;
+    WEIR_TRY(weir_field_bool(root, "logprobs", &request->logprobs, error));
+    WEIR_TRY(weir_field_integer(root, "top_logprobs", 0, 20, &top, error));
+    if (top > 0 && !request->logprobs) return weir_api_bad(error, "top_logprobs", "top_logprobs needs logprobs: true");
+    request->n_top_logprobs = (int32_t)top;
+    return WEIR_OK;
+}
+
+static bool has_tool(const json_t *tools, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *const function = json_object_get(json_array_get(tools, i), "function");
+        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
+    }
+    return false;
+}
+
+static weir_status read_tools(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    WEIR_TRY(weir_tools_read(&request->tools, weir_field(root, "tools"), error));
+    const json_t *const choice = weir_field(root, "tool_choice");
+    if (choice == NULL) return WEIR_OK;
+    const char *const word = json_string_value(choice);
+    const char *const name = json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    if (word == NULL && name == NULL) return weir_api_bad(error, "tool_choice", "tool_choice must be none, auto, required or a function");
+    if (name != NULL && !has_tool(request->tools, name))
+        return weir_api_bad(error, "tool_choice", "tool_choice names %s, which is not among the tools", weir_quote(name).text);
+    if (name != NULL || strcmp(word, "required") == 0) return absent(error, "tool_choice");
+    if (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0)
+        return weir_api_bad(error, "tool_choice", "unknown tool_choice %s", weir_quote(word).text);
+    if (strcmp(word, "none") == 0) {
+        json_decref(request->tools);
+        request->tools = NULL;
+    }
+    return WEIR_OK;
+}
+
+/* Only variables that are known to be harmless reach a template. */
+static weir_status read_variables(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    static const char key[] = "chat_template_kwargs";
+    if (weir_field(root, "chat_template") != NULL)
+        return weir_api_bad(error, "chat_template", "a template in a request is not accepted; the model's own is used");
+    const json_t *const source = weir_field(root, key);
+    if (source != NULL && !json_is_object(source)) return weir_api_bad(error, key, "chat_template_kwargs must be an object");
+    request->variables = json_object();
+    if (request->variables == NULL) return out_of_memory(error);
+    const char *name;
+    json_t     *value;
+    json_object_foreach((json_t *)source, name, value) {
+        if (strcmp(name, "enable_thinking") != 0) return weir_api_bad(error, key, "unknown template variable %s", weir_quote(name).text);
+        if (!json_is_boolean(value)) return weir_api_bad(error, key, "enable_thinking must be true or false");
+        if (json_object_set_new(request->variables, name, json_boolean(json_is_true(value))) != 0) return out_of_memory(error);
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_effort(const json_t *root, weir_api_error *error)
+{
+    static const char *const words[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
+    const char              *effort = NULL;
+    WEIR_TRY(weir_field_text(root, "reasoning_effort", &effort, error));
+    for (size_t i = 0; effort != NULL && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(effort, words[i]) == 0) return WEIR_OK;
+    return effort == NULL ? WEIR_OK : weir_api_bad(error, "reasoning_effort", "unknown reasoning_effort %s", weir_quote(effort).text);
+}
+
+static weir_status read_chat(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    WEIR_TRY(read_chat_logprobs(request, root, error));
+    WEIR_TRY(check_effort(root, error));
+    WEIR_TRY(read_variables(request, root, error));
+    WEIR_TRY(read_tools(request, root, error));
+    WEIR_TRY(weir_field_bool(root, "continue_final_message", &request->continue_final_message, error));
+    request->add_generation_prompt = !request->continue_final_message;
+    WEIR_TRY(weir_field_bool(root, "add_generation_prompt", &request->add_generation_prompt, error));
+    if (request->add_generation_prompt && request->continue_final_message)
+        return weir_api_bad(error, "add_generation_prompt", "add_generation_prompt and continue_final_message exclude each other");
+    return weir_messages_read(&request->messages, weir_field(root, "messages"), error);
+}
+
+/* ---- completions only ---------------------------------------------------------------------------------------- */
+
+weir_status weir_openai_check_ids(const json_t *ids, int32_t n_vocab, const char *param, weir_api_error *error)
+{
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *const id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
+            return weir_api_bad(error, param, "%s: entry %zu is no token id of this model (0 to %d)", param, i, n_vocab - 1);
+    }
+    return WEIR_OK;
+}
+
+static bool is_list_of_prompts(const json_t *prompt)
+{
+    const json_t *const first = json_array_get(prompt, 0);
+    return json_is_string(first) || json_is_array(first);
+}
+
+size_t weir_openai_prompt_count(const json_t *prompt) { return is_list_of_prompts(prompt) ? json_array_size(prompt) : 1; }
+const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index) { return is_list_of_prompts(prompt) ? json_array_get(prompt, index) : prompt; }
+
+static weir_status read_prompt(weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error)
+{
+    const json_t *const prompt = weir_field(root, "prompt");
+    if (!json_is_string(prompt) && !(json_is_array(prompt) && json_array_size(prompt) > 0))
+        return weir_api_bad(error, "prompt", "prompt must be a string, a list of token ids, or a list of these");
+    const size_t count = weir_openai_prompt_count(prompt);
+    if (count > WEIR_PROMPTS) return weir_api_bad(error, "prompt", "prompt holds %zu prompts; at most %d are taken", count, WEIR_PROMPTS);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *const one = weir_openai_prompt_at(prompt, i);
+        const bool          empty = json_is_array(one) ? json_array_size(one) == 0 : json_string_length(one) == 0;
+        if ((!json_is_string(one) && !json_is_array(one)) || empty)
+            return weir_api_bad(error, "prompt", "prompt %zu must be a string or a list of token ids, and not empty", i);
+        if (json_is_array(one)) WEIR_TRY(weir_openai_check_ids(one, n_vocab, "prompt", error));
+    }
+    request->prompt = prompt;
+    return WEIR_OK;
+}
+
+static weir_status read_completion(weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error)
+{
+    int64_t top = -1;
+    WEIR_TRY(weir_field_integer(root, "logprobs", 0, 5, &top, error));
+    request->logprobs = top >= 0;
+    request->n_top_logprobs = top > 0 ? (int32_t)top : 0;
+    return read_prompt(request, root, n_vocab, error);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+static weir_status read_all(weir_openai_request *request, const weir_request_limits *limits, weir_api_error *error)
+{
+    const json_t *const root = request->root;
+    WEIR_TRY(weir_openai_check_model(root, limits->model_name, error));
+    WEIR_TRY(check_ignored(root, error));
+    WEIR_TRY(check_absent_features(root, error));
+    if (!request->chat) WEIR_TRY(weir_field_bool(root, "echo", &request->echo, error));
+    WEIR_TRY(weir_field_bool(root, "ignore_eos", &request->ignore_eos, error));
+    WEIR_TRY(weir_field_bool(root, "cache_prompt", &request->cache_prompt, error));
+    WEIR_TRY(read_stream(request, root, error));
+    WEIR_TRY(read_length(request, root, error));
+    WEIR_TRY(read_choices(request, root, limits, error));
+    WEIR_TRY(read_sampling(request, root, limits, error));
+    WEIR_TRY(read_stop(&request->stop, root, error));
+    WEIR_TRY(read_salt(request, root, error));
+    return request->chat ? read_chat(request, root, error) : read_completion(request, root, limits->n_vocab, error);
+}
+
+weir_status weir_openai_request_read(weir_openai_request *out, bool chat, const char *text, size_t n, const weir_request_limits *limits,
+                                     weir_api_error *error)
+{
+    weir_openai_request request = { .chat = chat, .cache_prompt = true };
+    WEIR_TRY(weir_json_read(&request.root, text, n, error));
+    const weir_status status = read_all(&request, limits, error);
+    if (status == WEIR_OK) *out = request;
+    else weir_openai_request_free(&request);
+    return status;
+}
+
+void weir_openai_request_forget_prompt(weir_openai_request *request)
+{
+    json_decref(request->messages);
+    json_decref(request->variables);
+    json_decref(request->root);
+    request->messages = request->variables = request->root = NULL;
+    request->prompt = NULL;
+}
+
+void weir_openai_request_free(weir_openai_request *request)
+{
+    weir_openai_request_forget_prompt(request);
+    weir_stop_list_free(&request->stop);
+    free(request->bias);
+    free(request->cache_salt);
+    json_decref(request->tools);
+    *request = (weir_openai_request){ 0 };
+}

@@ -1,0 +1,359 @@
+/* engine/serve/reply.c - the JSON of answers: whole objects and stream chunks, for chat and for completions (spec/serving.md 2.3, 2.4). */
+#include <math.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/serve/generation.h"
+#include "engine/serve/sse.h"
+
+/* ---- parts shared by all shapes ------------------------------------------------------------------------------------- */
+
+static const char *text_of(const weir_buffer *buffer) { return buffer->data != NULL ? buffer->data : ""; }
+
+static void write_head(weir_json_out *json, const weir_generation *g, bool chunk)
+{
+    const weir_server_options *const options = &g->exchange->server->options;
+    const char *const object = !g->request.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+    const struct { const char *key, *value; } texts[] = {
+        { "id", g->id }, { "object", object }, { "model", options->model_name }, { "system_fingerprint", options->fingerprint },
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        weir_json_key(json, texts[i].key);
+        weir_json_string(json, texts[i].value);
+    }
+    weir_json_key(json, "created");
+    weir_json_integer(json, g->created);
+}
+
+static void write_integer(weir_json_out *json, const char *key, int64_t value)
+{
+    weir_json_key(json, key);
+    weir_json_integer(json, value);
+}
+
+static void write_usage(weir_json_out *json, const weir_generation *g)
+{
+    const weir_usage usage = weir_generation_usage(g);
+    int64_t          reasoning = 0;
+    for (size_t i = 0; i < g->n_choices; i++) reasoning += g->answers[i].n_reasoning_tokens;
+    weir_json_key(json, "usage");
+    weir_json_open(json, '{');
+    write_integer(json, "prompt_tokens", usage.n_prompt);
+    write_integer(json, "completion_tokens", usage.n_answer);
+    write_integer(json, "total_tokens", (int64_t)usage.n_prompt + usage.n_answer);
+    weir_json_key(json, "prompt_tokens_details");
+    weir_json_open(json, '{');
+    write_integer(json, "cached_tokens", usage.n_cached);
+    weir_json_close(json, '}');
+    weir_json_key(json, "completion_tokens_details");
+    weir_json_open(json, '{');
+    write_integer(json, "reasoning_tokens", reasoning);
+    weir_json_close(json, '}');
+    weir_json_close(json, '}');
+}
+
+static void write_times(weir_json_out *json, const char *prefix, int64_t n, int64_t ns)
+{
+    const double ms = (double)ns * 1e-6;
+    char         key[48];
+    const struct { const char *suffix; double value; } fields[] = {
+        { "n", (double)n }, { "ms", ms }, { "per_token_ms", n > 0 ? ms / (double)n : 0 }, { "per_second", ms > 0 ? (double)n * 1e3 / ms : 0 },
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        (void)snprintf(key, sizeof key, "%s_%s", prefix, fields[i].suffix);
+        weir_json_key(json, key);
+        weir_json_number(json, fields[i].value);
+    }
+}
+
+static void write_timings(weir_json_out *json, const weir_generation *g)
+{
+    const weir_usage usage = weir_generation_usage(g);
+    weir_json_key(json, "timings");
+    weir_json_open(json, '{');
+    write_integer(json, "cache_n", usage.n_cached);
+    write_times(json, "prompt", usage.n_prompt - usage.n_cached, usage.prefill_ns);
+    write_times(json, "predicted", usage.n_answer, usage.decode_ns);
+    weir_json_close(json, '}');
+}
+
+static void write_reasoning(weir_json_out *json, const weir_generation *g, const weir_buffer *reasoning)
+{
+    const weir_reasoning_field field = g->exchange->server->options.reasoning_field;
+    if (field != WEIR_REASONING) {
+        weir_json_key(json, "reasoning_content");
+        weir_json_bytes(json, text_of(reasoning), reasoning->size);
+    }
+    if (field != WEIR_REASONING_CONTENT) {
+        weir_json_key(json, "reasoning");
+        weir_json_bytes(json, text_of(reasoning), reasoning->size);
+    }
+}
+
+/* Ids of calls derive from the answer's id: choice and number make them unique. */
+static void write_calls(weir_json_out *json, const weir_generation *g, size_t choice, size_t from, bool chunk)
+{
+    const weir_tool_parser *const tools = g->answers[choice].tools;
+    weir_json_key(json, "tool_calls");
+    weir_json_open(json, '[');
+    for (size_t i = from; i < tools->n_calls; i++) {
+        char id[80];
+        (void)snprintf(id, sizeof id, "call_%s_%zu_%zu", strchr(g->id, '-') + 1, choice, i);
+        weir_json_open(json, '{');
+        if (chunk) write_integer(json, "index", (int64_t)i);
+        weir_json_key(json, "id");
+        weir_json_string(json, id);
+        weir_json_key(json, "type");
+        weir_json_string(json, "function");
+        weir_json_key(json, "function");
+        weir_json_open(json, '{');
+        weir_json_key(json, "name");
+        weir_json_string(json, tools->call[i].name);
+        weir_json_key(json, "arguments");
+        weir_json_string(json, tools->call[i].arguments);
+        weir_json_close(json, '}');
+        weir_json_close(json, '}');
+    }
+    weir_json_close(json, ']');
+}
+
+/* Offsets into the echoed text, and a place without value for a first token that the engine did not report. */
+static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
+{
+    weir_scores        placed = { .width = prompt->scores.width };
+    const weir_scores *from = &prompt->scores;
+    const size_t       missing = prompt->ids.count > from->count ? prompt->ids.count - from->count : 0;
+    int64_t            offset = 0;
+    weir_status        status = WEIR_OK;
+    weir_detokenizer   bytes = { 0 };
+    weir_buffer        text = { 0 };
+    for (size_t i = 0; i < prompt->ids.count && status == WEIR_OK; i++) {
+        const bool known = i >= missing && i > 0;
+        size_t     n;
+        bool       special;
+        const char *const raw = weir_tokenizer_token_bytes(g->exchange->server->options.tokenizer, prompt->ids.data[i], &n, &special);
+        status = weir_scores_add(&placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
+                                 known ? from->top + (i - missing) * from->width : NULL, known ? from->n_top[i - missing] : 0, offset);
+        weir_buffer_clear(&text);
+        if (status == WEIR_OK) status = weir_detokenizer_push(&bytes, &text, raw, n);
+        if (text.size > 0) offset += weir_code_points(text.data, text.size);
+    }
+    weir_buffer_free(&text);
+    weir_scores_free(status == WEIR_OK ? &prompt->scores : &placed);
+    if (status == WEIR_OK) prompt->scores = placed;
+    return status;
+}
+
+static void write_logprobs(weir_json_out *json, weir_generation *g, size_t choice, bool with_prompt)
+{
+    weir_answer *const          answer = &g->answers[choice];
+    weir_prompt *const          prompt = &g->prompts[choice / (size_t)g->request.n];
+    const weir_tokenizer *const tokenizer = g->exchange->server->options.tokenizer;
+    weir_json_key(json, "logprobs");
+    if (!g->request.logprobs) {
+        weir_json_null(json);
+    } else if (g->request.chat) {
+        weir_json_open(json, '{');
+        weir_json_key(json, "content");
+        weir_scores_write_chat(json, &answer->scores, answer->n_scores_sent, tokenizer);
+        weir_json_key(json, "refusal");
+        weir_json_null(json);
+        weir_json_close(json, '}');
+    } else {
+        weir_scores_write_completion(json, with_prompt ? &prompt->scores : NULL, &answer->scores, answer->n_scores_sent, tokenizer);
+    }
+    answer->n_scores_sent = answer->scores.count;
+}
+
+static void write_finish(weir_json_out *json, const char *reason)
+{
+    weir_json_key(json, "finish_reason");
+    if (reason != NULL) weir_json_string(json, reason);
+    else weir_json_null(json);
+}
+
+/* ---- whole answers ---------------------------------------------------------------------------------------------------- */
+
+static void write_message(weir_json_out *json, const weir_generation *g, size_t choice)
+{
+    const weir_answer *const answer = &g->answers[choice];
+    const bool               calls = answer->tools != NULL && answer->tools->n_calls > 0;
+    weir_json_key(json, "message");
+    weir_json_open(json, '{');
+    weir_json_key(json, "role");
+    weir_json_string(json, "assistant");
+    weir_json_key(json, "content");
+    if (calls && answer->content.size == 0) weir_json_null(json);
+    else weir_json_bytes(json, text_of(&answer->content), answer->content.size);
+    weir_json_key(json, "refusal");
+    weir_json_null(json);
+    if (answer->reasoning.size > 0) write_reasoning(json, g, &answer->reasoning);
+    if (calls) write_calls(json, g, choice, 0, false);
+    weir_json_close(json, '}');
+}
+
+static void write_echoed_text(weir_json_out *json, const weir_buffer *echo, const weir_buffer *content)
+{
+    weir_buffer both = { 0 };
+    weir_status status = weir_buffer_add(&both, text_of(echo), echo->size);
+    if (status == WEIR_OK) status = weir_buffer_add(&both, text_of(content), content->size);
+    weir_json_key(json, "text");
+    if (status == WEIR_OK) weir_json_bytes(json, both.data, both.size);
+    else if (json->status == WEIR_OK) json->status = status;
+    weir_buffer_free(&both);
+}
+
+weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
+{
+    weir_json_out json = { .buffer = out };
+    weir_json_open(&json, '{');
+    write_head(&json, g, false);
+    weir_json_key(&json, "choices");
+    weir_json_open(&json, '[');
+    for (size_t i = 0; i < g->n_choices; i++) {
+        weir_prompt *const prompt = &g->prompts[i / (size_t)g->request.n];
+        if (g->request.echo && g->request.logprobs && i % (size_t)g->request.n == 0) WEIR_TRY(place_prompt_scores(g, prompt));
+        weir_json_open(&json, '{');
+        write_integer(&json, "index", (int64_t)i);
+        if (g->request.chat) write_message(&json, g, i);
+        else write_echoed_text(&json, &prompt->echo, &g->answers[i].content);
+        write_logprobs(&json, g, i, g->request.echo);
+        write_finish(&json, weir_answer_reason(&g->answers[i]));
+        weir_json_close(&json, '}');
+    }
+    weir_json_close(&json, ']');
+    write_usage(&json, g);
+    write_timings(&json, g);
+    weir_json_close(&json, '}');
+    return json.status;
+}
+
+/* ---- stream chunks ------------------------------------------------------------------------------------------------------ */
+
+typedef enum chunk { CHUNK_ROLE, CHUNK_REASONING, CHUNK_CONTENT, CHUNK_CALLS, CHUNK_FINISH } chunk;
+
+static void write_delta(weir_json_out *json, const weir_generation *g, size_t choice, chunk kind)
+{
+    const weir_answer *const answer = &g->answers[choice];
+    weir_json_key(json, "delta");
+    weir_json_open(json, '{');
+    switch (kind) {
+    case CHUNK_ROLE:
+        weir_json_key(json, "role");
+        weir_json_string(json, "assistant");
+        weir_json_key(json, "content");
+        weir_json_string(json, "");
+        break;
+    case CHUNK_REASONING: write_reasoning(json, g, &answer->reasoning); break;
+    case CHUNK_CONTENT:
+        weir_json_key(json, "content");
+        weir_json_bytes(json, text_of(&answer->content), answer->content.size);
+        break;
+    case CHUNK_CALLS: write_calls(json, g, choice, answer->n_calls_sent, true); break;
+    case CHUNK_FINISH: break;
+    }
+    weir_json_close(json, '}');
+}
+
+/* For completions CHUNK_ROLE carries the echoed prompt. */
+static void write_text(weir_json_out *json, const weir_generation *g, size_t choice, chunk kind)
+{
+    const weir_buffer *const echo = &g->prompts[choice / (size_t)g->request.n].echo, *const content = &g->answers[choice].content;
+    const weir_buffer *const text = kind == CHUNK_ROLE ? echo : content;
+    weir_json_key(json, "text");
+    weir_json_bytes(json, text_of(text), kind == CHUNK_FINISH ? 0 : text->size);
+}
+
+static weir_status write_chunk(weir_buffer *out, weir_generation *g, size_t choice, chunk kind)
+{
+    weir_json_out json = { .buffer = out };
+    WEIR_TRY(weir_sse_begin(out));
+    weir_json_open(&json, '{');
+    write_head(&json, g, true);
+    weir_json_key(&json, "choices");
+    weir_json_open(&json, '[');
+    weir_json_open(&json, '{');
+    write_integer(&json, "index", (int64_t)choice);
+    if (g->request.chat) write_delta(&json, g, choice, kind);
+    else write_text(&json, g, choice, kind);
+    const bool scores = kind == CHUNK_CONTENT || (kind == CHUNK_ROLE && !g->request.chat);
+    if (scores && g->request.logprobs) {
+        write_logprobs(&json, g, choice, kind == CHUNK_ROLE);
+    } else {
+        weir_json_key(&json, "logprobs");
+        weir_json_null(&json);
+    }
+    write_finish(&json, kind == CHUNK_FINISH ? weir_answer_reason(&g->answers[choice]) : NULL);
+    weir_json_close(&json, '}');
+    weir_json_close(&json, ']');
+    weir_json_close(&json, '}');
+    WEIR_TRY(json.status);
+    return weir_sse_end(out);
+}
+
+/* The first chunk of a choice; false in *sent while the prompt's scores are not complete. */
+static weir_status write_first(weir_buffer *out, weir_generation *g, size_t choice)
+{
+    weir_answer *const answer = &g->answers[choice];
+    weir_prompt *const prompt = &g->prompts[choice / (size_t)g->request.n];
+    const bool         with_scores = g->request.echo && g->request.logprobs;
+    if (with_scores && !prompt->scored) return WEIR_OK;
+    if (with_scores && choice % (size_t)g->request.n == 0) WEIR_TRY(place_prompt_scores(g, prompt));
+    answer->role_sent = true;
+    return g->request.chat || g->request.echo ? write_chunk(out, g, choice, CHUNK_ROLE) : WEIR_OK;
+}
+
+static weir_status write_choice(weir_buffer *out, weir_generation *g, size_t choice)
+{
+    weir_answer *const answer = &g->answers[choice];
+    if (answer->finish_sent) return WEIR_OK;
+    if (!answer->role_sent) WEIR_TRY(write_first(out, g, choice));
+    if (!answer->role_sent) return WEIR_OK;
+    if (answer->reasoning.size > 0) {
+        WEIR_TRY(write_chunk(out, g, choice, CHUNK_REASONING));
+        weir_buffer_clear(&answer->reasoning);
+    }
+    if (answer->content.size > 0 || answer->n_scores_sent < answer->scores.count) {
+        WEIR_TRY(write_chunk(out, g, choice, CHUNK_CONTENT));
+        weir_buffer_clear(&answer->content);
+    }
+    if (answer->tools != NULL && answer->n_calls_sent < answer->tools->n_calls) {
+        WEIR_TRY(write_chunk(out, g, choice, CHUNK_CALLS));
+        answer->n_calls_sent = answer->tools->n_calls;
+    }
+    if (answer->finish == WEIR_FINISH_NONE) return WEIR_OK;
+    answer->finish_sent = true;
+    return write_chunk(out, g, choice, CHUNK_FINISH);
+}
+
+static weir_status write_usage_chunk(weir_buffer *out, weir_generation *g)
+{
+    weir_json_out json = { .buffer = out };
+    WEIR_TRY(weir_sse_begin(out));
+    weir_json_open(&json, '{');
+    write_head(&json, g, true);
+    weir_json_key(&json, "choices");
+    weir_json_open(&json, '[');
+    weir_json_close(&json, ']');
+    write_usage(&json, g);
+    write_timings(&json, g);
+    weir_json_close(&json, '}');
+    WEIR_TRY(json.status);
+    return weir_sse_end(out);
+}
+
+weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
+{
+    if (g->failure.status != 0) {
+        g->end_sent = true;
+        WEIR_TRY(weir_sse_begin(out));
+        WEIR_TRY(weir_api_error_write(out, &g->failure));
+        return weir_sse_end(out);
+    }
+    const size_t n_begun = g->n_started * (size_t)g->request.n; /* prompts start in order */
+    for (size_t i = 0; g->admitted && i < n_begun && i < g->n_choices; i++) WEIR_TRY(write_choice(out, g, i));
+    if (!g->ended) return WEIR_OK;
+    g->end_sent = true;
+    if (g->request.include_usage) WEIR_TRY(write_usage_chunk(out, g));
+    return weir_sse_done(out);
+}

@@ -1,0 +1,169 @@
+/* engine/serve/routes.c - the table of paths, and the endpoints that need neither worker nor engine. */
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/serve/internal.h"
+#include "engine/serve/json_out.h"
+
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wc23-extensions"
+static const char page[] = {
+#embed "page.html"
+};
+#pragma clang diagnostic pop
+
+static void finish_json(weir_exchange *x, weir_buffer *text, weir_status status)
+{
+    if (status == WEIR_OK) {
+        weir_reply_json(x, 200, text);
+    } else {
+        weir_buffer_free(text);
+        weir_reply_status(x, status);
+    }
+}
+
+static void run_page(weir_exchange *x) { weir_reply_text(x, "text/html; charset=utf-8", page, sizeof page); }
+
+static void run_health(weir_exchange *x)
+{
+    static const char ok[] = "{\"status\":\"ok\"}";
+    weir_reply_text(x, "application/json", ok, sizeof ok - 1);
+}
+
+static void run_metrics(weir_exchange *x)
+{
+    const weir_server *const server = x->server;
+    weir_service_stats       stats = { 0 };
+    weir_service_stats_of(server->options.service, &stats);
+    weir_buffer       text = { 0 };
+    const weir_status status = weir_metrics_write(&text, &server->metrics, &stats, weir_service_info_of(server->options.service),
+                                                  server->options.model_name, server->options.metrics_vllm);
+    if (status == WEIR_OK) weir_reply_text(x, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
+    else weir_reply_status(x, status);
+    weir_buffer_free(&text);
+}
+
+static void write_model(weir_json_out *json, const weir_server *server)
+{
+    const weir_service_info *const info = weir_service_info_of(server->options.service);
+    weir_json_open(json, '{');
+    weir_json_key(json, "id");
+    weir_json_string(json, server->options.model_name);
+    weir_json_key(json, "object");
+    weir_json_string(json, "model");
+    weir_json_key(json, "created");
+    weir_json_integer(json, server->start_unix);
+    weir_json_key(json, "owned_by");
+    weir_json_string(json, "weir");
+    weir_json_key(json, "max_model_len");
+    weir_json_integer(json, info->window);
+    weir_json_key(json, "meta");
+    weir_json_open(json, '{');
+    const struct { const char *key; int64_t value; } meta[] = {
+        { "vocab_type", 2 }, { "n_vocab", info->n_vocab }, { "n_ctx_train", info->trained_context }, { "n_embd", info->d_model },
+        { "n_layer", info->n_layers }, { "n_params", info->n_parameters }, { "size", info->model_bytes },
+    };
+    for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) {
+        weir_json_key(json, meta[i].key);
+        weir_json_integer(json, meta[i].value);
+    }
+    weir_json_close(json, '}');
+    weir_json_close(json, '}');
+}
+
+static void run_models(weir_exchange *x)
+{
+    weir_buffer   text = { 0 };
+    weir_json_out json = { .buffer = &text };
+    weir_json_open(&json, '{');
+    weir_json_key(&json, "object");
+    weir_json_string(&json, "list");
+    weir_json_key(&json, "data");
+    weir_json_open(&json, '[');
+    write_model(&json, x->server);
+    weir_json_close(&json, ']');
+    weir_json_close(&json, '}');
+    finish_json(x, &text, json.status);
+}
+
+static void run_model(weir_exchange *x)
+{
+    const char *const name = x->path + strlen(x->route->path);
+    if (strcmp(name, x->server->options.model_name) != 0) {
+        (void)!weir_api_fail(&x->error, 404, "model_not_found", "model", "the model %s is not served here; see /v1/models", weir_quote(name).text);
+        weir_reply_error(x);
+        return;
+    }
+    weir_buffer   text = { 0 };
+    weir_json_out json = { .buffer = &text };
+    write_model(&json, x->server);
+    finish_json(x, &text, json.status);
+}
+
+static void run_props(weir_exchange *x)
+{
+    const weir_server_options *const options = &x->server->options;
+    const weir_service_info *const   info = weir_service_info_of(options->service);
+    weir_buffer                      text = { 0 };
+    weir_json_out                    json = { .buffer = &text };
+    weir_json_open(&json, '{');
+    const struct { const char *key, *value; } texts[] = {
+        { "model", options->model_name }, { "version", options->version }, { "system_fingerprint", options->fingerprint },
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        weir_json_key(&json, texts[i].key);
+        weir_json_string(&json, texts[i].value);
+    }
+    const struct { const char *key; int64_t value; } numbers[] = {
+        { "total_slots", info->n_slots }, { "queue_limit", info->queue_limit }, { "n_ctx", info->window }, { "max_n", info->n_slots },
+        { "body_limit", options->body_limit }, { "header_limit", options->header_limit }, { "max_connections", options->max_connections },
+        { "read_timeout_ms", options->read_timeout_ms }, { "write_timeout_ms", options->write_timeout_ms }, { "ping_ms", options->ping_ms },
+        { "max_stop_strings", WEIR_STOP_STRINGS }, { "max_prompts", WEIR_PROMPTS }, { "max_logit_bias", WEIR_BIAS_ENTRIES },
+        { "kv_pages_total", info->kv_pages_total }, { "kv_page_bytes", info->kv_page_bytes },
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        weir_json_key(&json, numbers[i].key);
+        weir_json_integer(&json, numbers[i].value);
+    }
+    weir_json_close(&json, '}');
+    finish_json(x, &text, json.status);
+}
+
+static void run_embeddings(weir_exchange *x)
+{
+    (void)!weir_api_fail(&x->error, 501, "not_supported", NULL, "embeddings are not supported by this server");
+    weir_reply_error(x);
+}
+
+static const weir_route routes[] = {
+    { "GET", "/", false, false, run_page },
+    { "GET", "/health", true, false, run_health },
+    { "GET", "/metrics", false, false, run_metrics },
+    { "GET", "/props", false, false, run_props },
+    { "GET", "/v1/models", false, false, run_models },
+    { "GET", "/v1/models/", false, false, run_model },
+    { "POST", "/v1/chat/completions", false, true, weir_generate_chat },
+    { "POST", "/v1/completions", false, true, weir_generate_completion },
+    { "POST", "/v1/embeddings", false, false, run_embeddings },
+    { "POST", "/tokenize", false, true, weir_tokens_encode },
+    { "POST", "/detokenize", false, true, weir_tokens_decode },
+};
+
+static bool fits(const weir_route *route, const char *path)
+{
+    const size_t n = strlen(route->path);
+    if (strcmp(route->path, path) == 0) return n == 1 || route->path[n - 1] != '/';
+    return n > 1 && route->path[n - 1] == '/' && strncmp(path, route->path, n) == 0 && path[n] != 0 && strchr(path + n, '/') == NULL;
+}
+
+const weir_route *weir_route_find(const char *method, const char *path, const char **allow)
+{
+    *allow = NULL;
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (!fits(&routes[i], path)) continue;
+        const bool get = strcmp(routes[i].method, "GET") == 0;
+        *allow = get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+        if (strcmp(method, routes[i].method) == 0 || (get && strcmp(method, "HEAD") == 0)) return &routes[i];
+    }
+    return NULL;
+}

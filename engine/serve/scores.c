@@ -1,0 +1,183 @@
+/* engine/serve/scores.c - arrays of scores and their two JSON shapes. */
+#include "engine/serve/scores.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/base/checked.h"
+
+void weir_scores_free(weir_scores *scores)
+{
+    free(scores->id);
+    free(scores->logprob);
+    free(scores->n_top);
+    free(scores->top);
+    free(scores->offset);
+    *scores = (weir_scores){ 0 };
+}
+
+static bool grow_one(void **array, size_t count, size_t element)
+{
+    size_t bytes;
+    if (!weir_mul_size(&bytes, count, element)) return false;
+    void *const grown = realloc(*array, bytes > 0 ? bytes : 1);
+    if (grown == NULL) return false;
+    *array = grown;
+    return true;
+}
+
+static weir_status grow(weir_scores *scores)
+{
+    if (scores->count < scores->capacity) return WEIR_OK;
+    const size_t capacity = scores->capacity < 16 ? 16 : scores->capacity * 2;
+    size_t       tops;
+    if (!weir_mul_size(&tops, capacity, scores->width)) return WEIR_ENOMEM;
+    if (!grow_one((void **)&scores->id, capacity, sizeof *scores->id) || !grow_one((void **)&scores->logprob, capacity, sizeof *scores->logprob) ||
+        !grow_one((void **)&scores->n_top, capacity, sizeof *scores->n_top) || !grow_one((void **)&scores->top, tops, sizeof *scores->top) ||
+        !grow_one((void **)&scores->offset, capacity, sizeof *scores->offset))
+        return WEIR_ENOMEM;
+    scores->capacity = capacity;
+    return WEIR_OK;
+}
+
+weir_status weir_scores_add(weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top, int64_t offset)
+{
+    WEIR_TRY(grow(scores));
+    const size_t at = scores->count;
+    int32_t      kept = 0;
+    for (; kept < n_top && (size_t)kept < scores->width; kept++) scores->top[at * scores->width + (size_t)kept] = top[kept];
+    scores->id[at] = id;
+    scores->logprob[at] = logprob;
+    scores->n_top[at] = kept;
+    scores->offset[at] = offset;
+    scores->count++;
+    return WEIR_OK;
+}
+
+int64_t weir_code_points(const char *text, size_t n)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* ---- chat ----------------------------------------------------------------------------------------------------- */
+
+static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, float logprob)
+{
+    size_t            n;
+    bool              special;
+    const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
+    weir_json_key(out, "token");
+    weir_json_bytes(out, bytes, n);
+    weir_json_key(out, "logprob");
+    weir_json_number(out, (double)logprob);
+    weir_json_key(out, "bytes");
+    weir_json_open(out, '[');
+    for (size_t i = 0; i < n; i++) weir_json_integer(out, (unsigned char)bytes[i]);
+    weir_json_close(out, ']');
+}
+
+void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer)
+{
+    weir_json_open(out, '[');
+    for (size_t i = from; i < scores->count; i++) {
+        weir_json_open(out, '{');
+        write_token(out, tokenizer, scores->id[i], scores->logprob[i]);
+        weir_json_key(out, "top_logprobs");
+        weir_json_open(out, '[');
+        for (int32_t k = 0; k < scores->n_top[i]; k++) {
+            const weir_logprob *const one = &scores->top[i * scores->width + (size_t)k];
+            weir_json_open(out, '{');
+            write_token(out, tokenizer, one->id, one->logprob);
+            weir_json_close(out, '}');
+        }
+        weir_json_close(out, ']');
+        weir_json_close(out, '}');
+    }
+    weir_json_close(out, ']');
+}
+
+/* ---- completions ---------------------------------------------------------------------------------------------- */
+
+/* A token's text; bytes that are no UTF-8 as bytes:\xNN, so that two such tokens keep two names. */
+static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer, int32_t id)
+{
+    size_t            n, well = 0;
+    bool              special;
+    const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
+    weir_buffer_clear(name);
+    while (well < n) {
+        const size_t length = weir_utf8_sequence((const unsigned char *)bytes + well, n - well);
+        if (length == 0) break;
+        well += length;
+    }
+    if (well == n) return weir_buffer_add(name, bytes, n);
+    WEIR_TRY(weir_buffer_text(name, "bytes:"));
+    for (size_t i = 0; i < n; i++) WEIR_TRY(weir_buffer_format(name, "\\x%02x", (unsigned)(unsigned char)bytes[i]));
+    return WEIR_OK;
+}
+
+typedef struct part {
+    const weir_scores *scores;
+    size_t             from;
+} part;
+
+static void write_name(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, bool key)
+{
+    weir_buffer name = { 0 };
+    const weir_status status = token_name(&name, tokenizer, id);
+    if (status != WEIR_OK && out->status == WEIR_OK) out->status = status;
+    if (status == WEIR_OK) weir_json_bytes(out, name.data, name.size);
+    weir_buffer_free(&name);
+    if (!key || out->status != WEIR_OK) return;
+    out->status = weir_buffer_text(out->buffer, ":");
+    out->comma = false;
+}
+
+/* The best tokens, and the chosen one if it is not among them. */
+static void write_top(weir_json_out *out, const weir_scores *scores, size_t i, const weir_tokenizer *tokenizer)
+{
+    if (isnan(scores->logprob[i])) {
+        weir_json_null(out);
+        return;
+    }
+    bool chosen = false;
+    weir_json_open(out, '{');
+    for (int32_t k = 0; k < scores->n_top[i]; k++) {
+        const weir_logprob *const one = &scores->top[i * scores->width + (size_t)k];
+        write_name(out, tokenizer, one->id, true);
+        weir_json_number(out, (double)one->logprob);
+        chosen = chosen || one->id == scores->id[i];
+    }
+    if (!chosen) {
+        write_name(out, tokenizer, scores->id[i], true);
+        weir_json_number(out, (double)scores->logprob[i]);
+    }
+    weir_json_close(out, '}');
+}
+
+void weir_scores_write_completion(weir_json_out *out, const weir_scores *prompt, const weir_scores *answer, size_t from,
+                                  const weir_tokenizer *tokenizer)
+{
+    static const weir_scores none = { 0 };
+    static const char *const name[] = { "tokens", "token_logprobs", "top_logprobs", "text_offset" };
+    const part               parts[2] = { { prompt != NULL ? prompt : &none, 0 }, { answer, from } };
+    weir_json_open(out, '{');
+    for (int field = 0; field < 4; field++) {
+        weir_json_key(out, name[field]);
+        weir_json_open(out, '[');
+        for (int p = 0; p < 2; p++) {
+            const weir_scores *const s = parts[p].scores;
+            for (size_t i = parts[p].from; i < s->count; i++) {
+                if (field == 0) write_name(out, tokenizer, s->id[i], false);
+                else if (field == 2) write_top(out, s, i, tokenizer);
+                else if (field == 3) weir_json_integer(out, s->offset[i]);
+                else if (isnan(s->logprob[i])) weir_json_null(out);
+                else weir_json_number(out, (double)s->logprob[i]);
+            }
+        }
+        weir_json_close(out, ']');
+    }
+    weir_json_close(out, '}');
+}

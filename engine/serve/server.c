@@ -1,0 +1,173 @@
+/* engine/serve/server.c - options, socket, daemon: opening, draining and closing the server. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/serve/internal.h"
+
+static void fill_defaults(weir_server_options *o)
+{
+    if (o->host == NULL || o->host[0] == 0) o->host = "127.0.0.1";
+    if (o->body_limit <= 0) o->body_limit = 16 << 20;
+    if (o->header_limit <= 0) o->header_limit = 32 << 10;
+    if (o->body_memory_limit <= 0) o->body_memory_limit = 16 * o->body_limit;
+    if (o->max_connections <= 0) o->max_connections = 1024;
+    if (o->read_timeout_ms <= 0) o->read_timeout_ms = 30000;
+    if (o->write_timeout_ms <= 0) o->write_timeout_ms = 30000;
+    if (o->ping_ms <= 0) o->ping_ms = 15000;
+    if (o->n_workers <= 0) o->n_workers = 2;
+    if (o->model_name == NULL || o->model_name[0] == 0) o->model_name = weir_service_info_of(o->service)->model_name;
+    if (o->fingerprint == NULL) o->fingerprint = "weir";
+    if (o->version == NULL) o->version = "0";
+}
+
+static bool address_is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
+    return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+}
+
+static weir_status listen_on(weir_server *server, const struct addrinfo *address, weir_error *error)
+{
+    const weir_server_options *const o = &server->options;
+    server->loopback = address_is_loopback(address->ai_addr);
+    if (!server->loopback && server->access.n_keys == 0 && !o->insecure)
+        return weir_error_set(error, WEIR_ECONFIG,
+            "server.host %s can be reached from other machines and no API key is set; set server.api_key, or server.insecure if that is meant", o->host);
+    server->listen_fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (server->listen_fd < 0) return weir_error_set(error, WEIR_EIO, "cannot make a socket: %s", strerror(errno));
+    const int one = 1;
+    (void)setsockopt(server->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(server->listen_fd, address->ai_addr, address->ai_addrlen) != 0 || listen(server->listen_fd, 1024) != 0) {
+        if (errno == EADDRINUSE)
+            return weir_error_set(error, WEIR_EIO, "port %d of %s is in use by another program; choose another with server.port", o->port, o->host);
+        return weir_error_set(error, WEIR_EIO, "cannot listen on %s port %d: %s", o->host, o->port, strerror(errno));
+    }
+    return WEIR_OK;
+}
+
+static weir_status open_socket(weir_server *server, weir_error *error)
+{
+    const weir_server_options *const o = &server->options;
+    if (o->port < 0 || o->port > 65535) return weir_error_set(error, WEIR_ECONFIG, "server.port is %d; it must be 0 to 65535", o->port);
+    char port[8];
+    (void)snprintf(port, sizeof port, "%d", o->port);
+    const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    struct addrinfo      *found = NULL;
+    const int             why = getaddrinfo(o->host, port, &hints, &found);
+    if (why != 0) return weir_error_set(error, WEIR_ECONFIG, "server.host %s is no address of this machine: %s", o->host, gai_strerror(why));
+    const struct addrinfo *pick = found; /* "localhost" may give ::1 first on a machine without IPv6 */
+    for (const struct addrinfo *a = found; a != NULL; a = a->ai_next)
+        if (a->ai_family == AF_INET && pick->ai_family != AF_INET) pick = a;
+    const weir_status status = listen_on(server, pick, error);
+    freeaddrinfo(found);
+    if (status != WEIR_OK) return status;
+
+    struct sockaddr_storage bound;
+    socklen_t               size = sizeof bound;
+    if (getsockname(server->listen_fd, (struct sockaddr *)&bound, &size) != 0)
+        return weir_error_set(error, WEIR_EIO, "cannot read the bound port: %s", strerror(errno));
+    server->port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port);
+    return WEIR_OK;
+}
+
+weir_status weir_server_open(weir_server **out, const weir_server_options *options, weir_error *error)
+{
+    weir_server *const server = calloc(1, sizeof *server);
+    if (server == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the server");
+    server->options = *options;
+    server->listen_fd = -1;
+    server->start_unix = weir_clock_unix_seconds();
+    fill_defaults(&server->options);
+    (void)pthread_mutex_init(&server->registry_lock, NULL);
+    (void)pthread_mutex_init(&server->workers.lock, NULL);
+    (void)pthread_cond_init(&server->workers.wake, NULL);
+    const weir_service_info *const info = weir_service_info_of(options->service);
+    server->limits = (weir_request_limits){ .model_name = server->options.model_name, .n_vocab = info->n_valid_vocab, .n_slots = info->n_slots,
+                                            .window = info->window, .sampling = options->sampling };
+    server->thinks = weir_tokenizer_find(options->tokenizer, "<think>", 7) >= 0;
+    weir_status status = WEIR_OK;
+    for (size_t i = 0; i < options->n_keys && status == WEIR_OK; i++)
+        status = weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);
+    if (status == WEIR_OK) status = open_socket(server, error);
+    if (status == WEIR_OK) *out = server;
+    else weir_server_close(server);
+    return status;
+}
+
+weir_status weir_server_start(weir_server *server, weir_error *error)
+{
+    enum { REPLY_HEADER_BYTES = 8 << 10 }; /* MHD builds reply headers in the connection's pool as well */
+    const weir_server_options *const o = &server->options;
+    const int64_t longest_ms = o->read_timeout_ms > o->write_timeout_ms ? o->read_timeout_ms : o->write_timeout_ms;
+    WEIR_TRY(weir_workers_start(&server->workers, o->n_workers, error));
+    if (pthread_create(&server->watcher, NULL, weir_watch_run, server) != 0)
+        return weir_error_set(error, WEIR_ENOMEM, "cannot start the server's watcher thread");
+    server->watching = true;
+    server->daemon = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, weir_http_handle, server,
+        MHD_OPTION_LISTEN_SOCKET, server->listen_fd,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)o->header_limit + REPLY_HEADER_BYTES,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(longest_ms / 1000 + 2), /* the watcher is more exact; this is for plain replies */
+        MHD_OPTION_NOTIFY_COMPLETED, weir_http_completed, server,
+        MHD_OPTION_NOTIFY_CONNECTION, weir_http_connection, server,
+        MHD_OPTION_URI_LOG_CALLBACK, weir_http_target, server,
+        MHD_OPTION_END);
+    if (server->daemon == NULL) return weir_error_set(error, WEIR_EIO, "cannot start the HTTP daemon: %s", strerror(errno));
+    server->listen_fd = -1; /* MHD's now */
+    return WEIR_OK;
+}
+
+int weir_server_port(const weir_server *server) { return server->port; }
+
+/* `hard`: also those that are half read or half written. */
+static void leave_all(weir_server *server, bool hard)
+{
+    (void)pthread_mutex_lock(&server->registry_lock);
+    for (weir_connection *c = server->connections; c != NULL; c = c->next) {
+        if (c->exchange != NULL) weir_exchange_leave(c->exchange);
+        if (hard) (void)shutdown(c->fd, SHUT_RDWR);
+    }
+    (void)pthread_mutex_unlock(&server->registry_lock);
+}
+
+static void wait_for_exchanges(weir_server *server, int64_t deadline_ns)
+{
+    while (atomic_load(&server->n_exchanges) > 0 && weir_clock_ns() < deadline_ns) (void)poll(NULL, 0, 10);
+}
+
+void weir_server_drain(weir_server *server, int64_t deadline_ns)
+{
+    atomic_store(&server->draining, true);
+    wait_for_exchanges(server, deadline_ns);
+    if (atomic_load(&server->n_exchanges) > 0) leave_all(server, false);
+}
+
+void weir_server_close(weir_server *server)
+{
+    if (server == NULL) return;
+    atomic_store(&server->draining, true);
+    if (server->daemon != NULL) {
+        const int fd = MHD_quiesce_daemon(server->daemon);
+        while (atomic_load(&server->n_exchanges) > 0) { /* MHD must not be stopped while a connection is suspended */
+            leave_all(server, true);
+            (void)poll(NULL, 0, 5);
+        }
+        MHD_stop_daemon(server->daemon);
+        if (fd >= 0) (void)close(fd);
+    }
+    if (server->listen_fd >= 0) (void)close(server->listen_fd);
+    atomic_store(&server->stopping, true);
+    if (server->watching) (void)pthread_join(server->watcher, NULL);
+    weir_workers_stop(&server->workers);
+    (void)pthread_mutex_destroy(&server->registry_lock);
+    (void)pthread_mutex_destroy(&server->workers.lock);
+    (void)pthread_cond_destroy(&server->workers.wake);
+    free(server);
+}

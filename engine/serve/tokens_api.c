@@ -1,0 +1,153 @@
+/* engine/serve/tokens_api.c - /tokenize and /detokenize, in the shapes of both servers that have them (spec/serving.md 2.7). */
+#include <string.h>
+
+#include "engine/serve/internal.h"
+#include "engine/serve/json_in.h"
+#include "engine/serve/json_out.h"
+#include "engine/serve/messages.h"
+
+static weir_status encode_text(weir_ids *ids, const weir_server *server, const json_t *root, const json_t *text, bool add_special,
+                               const char *param, weir_api_error *error)
+{
+    weir_encode_options options = { .add_special = add_special, .parse_special = true };
+    weir_error          why = { 0 };
+    if (!json_is_string(text)) return weir_api_bad(error, param, "%s must be a string", param);
+    WEIR_TRY(weir_field_bool(root, "add_special", &options.add_special, error));
+    WEIR_TRY(weir_field_bool(root, "add_special_tokens", &options.add_special, error));
+    WEIR_TRY(weir_field_bool(root, "parse_special", &options.parse_special, error));
+    const weir_status status = weir_tokenizer_encode(server->options.tokenizer, ids, json_string_value(text), json_string_length(text),
+                                                     &options, &why);
+    if (status != WEIR_OK) weir_api_from_status(error, status, why.text);
+    return status;
+}
+
+static weir_status encode_messages(weir_ids *ids, const weir_server *server, const json_t *root, weir_api_error *error)
+{
+    weir_openai_request request = { .chat = true, .add_generation_prompt = true };
+    weir_buffer         text = { 0 };
+    weir_status         status = weir_field_bool(root, "add_generation_prompt", &request.add_generation_prompt, error);
+    if (status == WEIR_OK) status = weir_messages_read(&request.messages, weir_field(root, "messages"), error);
+    if (status == WEIR_OK) status = weir_tools_read(&request.tools, weir_field(root, "tools"), error);
+    if (status == WEIR_OK) status = weir_chat_prompt(ids, server, &request, &text, error);
+    weir_buffer_free(&text);
+    weir_openai_request_free(&request);
+    return status;
+}
+
+static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, int32_t id)
+{
+    size_t            n, well = 0;
+    bool              special;
+    const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
+    while (well < n) {
+        const size_t length = weir_utf8_sequence((const unsigned char *)bytes + well, n - well);
+        if (length == 0) break;
+        well += length;
+    }
+    weir_json_open(json, '{');
+    weir_json_key(json, "id");
+    weir_json_integer(json, id);
+    weir_json_key(json, "piece");
+    if (well == n) {
+        weir_json_bytes(json, bytes, n);
+    } else {
+        weir_json_open(json, '[');
+        for (size_t i = 0; i < n; i++) weir_json_integer(json, (unsigned char)bytes[i]);
+        weir_json_close(json, ']');
+    }
+    weir_json_close(json, '}');
+}
+
+static weir_status write_ids(weir_buffer *out, const weir_server *server, const weir_ids *ids, bool with_pieces)
+{
+    weir_json_out json = { .buffer = out };
+    weir_json_open(&json, '{');
+    weir_json_key(&json, "tokens");
+    weir_json_open(&json, '[');
+    for (size_t i = 0; i < ids->count; i++) {
+        if (with_pieces) write_piece(&json, server->options.tokenizer, ids->data[i]);
+        else weir_json_integer(&json, ids->data[i]);
+    }
+    weir_json_close(&json, ']');
+    weir_json_key(&json, "count");
+    weir_json_integer(&json, (int64_t)ids->count);
+    weir_json_key(&json, "max_model_len");
+    weir_json_integer(&json, server->limits.window);
+    weir_json_close(&json, '}');
+    return json.status;
+}
+
+static void finish(weir_exchange *x, weir_buffer *text, weir_status status)
+{
+    if (status == WEIR_OK) {
+        weir_reply_json(x, 200, text);
+        return;
+    }
+    weir_buffer_free(text);
+    if (x->error.status == 0) weir_api_from_status(&x->error, status, NULL);
+    weir_reply_error(x);
+}
+
+static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *text)
+{
+    const weir_server *const server = x->server;
+    weir_ids                 ids = { 0 };
+    bool                     with_pieces = false;
+    weir_status              status = weir_openai_check_model(root, server->options.model_name, &x->error);
+    if (status == WEIR_OK) status = weir_field_bool(root, "with_pieces", &with_pieces, &x->error);
+    if (status == WEIR_OK) {
+        if (json_object_get(root, "content") != NULL)
+            status = encode_text(&ids, server, root, json_object_get(root, "content"), false, "content", &x->error);
+        else if (weir_field(root, "prompt") != NULL)
+            status = encode_text(&ids, server, root, weir_field(root, "prompt"), true, "prompt", &x->error);
+        else if (weir_field(root, "messages") != NULL)
+            status = encode_messages(&ids, server, root, &x->error);
+        else
+            status = weir_api_bad(&x->error, "content", "give `content`, `prompt` or `messages`");
+    }
+    if (status == WEIR_OK) status = write_ids(text, server, &ids, with_pieces);
+    weir_ids_free(&ids);
+    return status;
+}
+
+void weir_tokens_encode(weir_exchange *x)
+{
+    json_t     *root = NULL;
+    weir_buffer text = { 0 };
+    weir_status status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    if (status == WEIR_OK) status = tokenize(x, root, &text);
+    json_decref(root);
+    finish(x, &text, status);
+}
+
+static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer *text)
+{
+    const weir_server *const server = x->server;
+    const json_t *const      list = weir_field(root, "tokens");
+    if (!json_is_array(list)) return weir_api_bad(&x->error, "tokens", "tokens must be an array of token ids");
+    WEIR_TRY(weir_openai_check_ids(list, server->limits.n_vocab, "tokens", &x->error));
+    weir_ids    ids = { 0 };
+    weir_buffer content = { 0 };
+    weir_status status = WEIR_OK;
+    for (size_t i = 0; i < json_array_size(list) && status == WEIR_OK; i++)
+        status = weir_ids_add(&ids, (int32_t)json_integer_value(json_array_get(list, i)));
+    if (status == WEIR_OK) status = weir_tokenizer_decode(server->options.tokenizer, &content, ids.data, ids.count, false);
+    weir_json_out json = { .buffer = text, .status = status };
+    weir_json_open(&json, '{');
+    weir_json_key(&json, "content");
+    weir_json_bytes(&json, content.data != NULL ? content.data : "", content.size);
+    weir_json_close(&json, '}');
+    weir_buffer_free(&content);
+    weir_ids_free(&ids);
+    return json.status;
+}
+
+void weir_tokens_decode(weir_exchange *x)
+{
+    json_t     *root = NULL;
+    weir_buffer text = { 0 };
+    weir_status status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    if (status == WEIR_OK) status = detokenize(x, root, &text);
+    json_decref(root);
+    finish(x, &text, status);
+}

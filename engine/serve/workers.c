@@ -1,0 +1,86 @@
+/* engine/serve/workers.c - a queue of exchanges and the threads that serve it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/serve/internal.h"
+
+static void enqueue(weir_workers *workers, weir_exchange *exchange)
+{
+    exchange->next_work = NULL;
+    exchange->queued = true;
+    if (workers->last != NULL) workers->last->next_work = exchange;
+    else workers->first = exchange;
+    workers->last = exchange;
+    (void)pthread_cond_signal(&workers->wake);
+}
+
+void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work)
+{
+    (void)pthread_mutex_lock(&workers->lock);
+    exchange->work |= work;
+    if (!exchange->queued && !exchange->worked_on) enqueue(workers, exchange);
+    (void)pthread_mutex_unlock(&workers->lock);
+}
+
+static weir_exchange *dequeue(weir_workers *workers)
+{
+    weir_exchange *const exchange = workers->first;
+    workers->first = exchange->next_work;
+    if (workers->first == NULL) workers->last = NULL;
+    exchange->queued = false;
+    exchange->worked_on = true;
+    return exchange;
+}
+
+/* Lock held on entry and exit, not while the work is done. */
+static void serve_one(weir_workers *workers)
+{
+    weir_exchange *const exchange = dequeue(workers);
+    const unsigned       work = exchange->work;
+    exchange->work = 0;
+    (void)pthread_mutex_unlock(&workers->lock);
+    if (work & WEIR_WORK_DESTROY) {
+        weir_exchange_destroy(exchange);
+        (void)pthread_mutex_lock(&workers->lock);
+        return;
+    }
+    if (work & WEIR_WORK_START) exchange->route->run(exchange);
+    if (work & WEIR_WORK_ADVANCE) weir_generation_advance(exchange);
+    (void)pthread_mutex_lock(&workers->lock);
+    exchange->worked_on = false;
+    if (exchange->work != 0) enqueue(workers, exchange);
+}
+
+static void *run(void *argument)
+{
+    weir_workers *const workers = argument;
+    (void)pthread_mutex_lock(&workers->lock);
+    for (;;) {
+        while (workers->first == NULL && !workers->stop) (void)pthread_cond_wait(&workers->wake, &workers->lock);
+        if (workers->first == NULL) break;
+        serve_one(workers);
+    }
+    (void)pthread_mutex_unlock(&workers->lock);
+    return NULL;
+}
+
+weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_error *error)
+{
+    const int limit = (int)(sizeof workers->thread / sizeof workers->thread[0]);
+    for (int i = 0; i < n_threads && i < limit; i++) {
+        if (pthread_create(&workers->thread[i], NULL, run, workers) != 0)
+            return weir_error_set(error, WEIR_ENOMEM, "cannot start worker thread %d of the server", i);
+        workers->n_threads++;
+    }
+    return WEIR_OK;
+}
+
+void weir_workers_stop(weir_workers *workers)
+{
+    (void)pthread_mutex_lock(&workers->lock);
+    workers->stop = true;
+    (void)pthread_cond_broadcast(&workers->wake);
+    (void)pthread_mutex_unlock(&workers->lock);
+    for (int i = 0; i < workers->n_threads; i++) (void)pthread_join(workers->thread[i], NULL);
+    workers->n_threads = 0;
+}

@@ -1,0 +1,497 @@
+/* tests/wire/fake_service.c - batching, slots, queue, prefix cache, seeds, log-probabilities and cancellation as the real service has them,
+ * over logits that are a hash of the tokens before. Greedy text is printable; hot sampling reaches every byte. */
+#include "tests/wire/fake_service.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/base/clock.h"
+
+enum { CHUNK_TOKENS = 512, CACHE_ENTRIES = 64, CACHE_BLOCK = 16, CHOICES = 64 };
+
+typedef struct sequence {
+    uint64_t state; /* hash of all tokens so far */
+    int32_t  n_answer;
+    bool     ended;
+    uint16_t *seen;   /* [n_vocab] answer tokens, for penalties */
+    int32_t  *answer; /* [n_answer] */
+} sequence;
+
+struct weir_job {
+    weir_job        *next;
+    weir_service    *service;
+    weir_request     request;
+    int32_t         *prompt;
+    weir_logit_bias *bias;
+    char            *salt;
+    atomic_bool      cancelled;
+    bool             finished;
+    int32_t          n_prefilled, n_cached;
+    uint64_t         state;
+    sequence         choice[CHOICES];
+    int64_t          submit_ns, admit_ns, first_ns;
+    weir_usage       usage;
+};
+
+typedef struct cache_entry {
+    int32_t *ids;
+    int32_t  n;
+    char    *salt;
+} cache_entry;
+
+struct weir_service {
+    weir_service_info     info;
+    weir_fake_options     options;
+    const weir_tokenizer *tokenizer;
+    bool                 *printable; /* [n_vocab] */
+    float                *logits;    /* [n_vocab] scratch of the engine thread */
+    int32_t              *order;     /* [n_vocab] scratch */
+    cache_entry           cache[CACHE_ENTRIES];
+    size_t                cache_at;
+    pthread_t             thread;
+    pthread_mutex_t       lock;
+    pthread_cond_t        changed;
+    weir_job             *queue, *running;
+    weir_service_stats    stats;
+    bool                  stop, draining;
+};
+
+/* ---- the pseudo-model ------------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+static double unit(uint64_t x) { return (double)(x >> 11) * 0x1p-53; }
+static uint64_t step_state(uint64_t state, int32_t token) { return mix(state ^ (uint64_t)(uint32_t)token * 0x100000001b3u); }
+
+static void fill_logits(const weir_service *s, uint64_t state)
+{
+    for (int32_t i = 0; i < s->info.n_valid_vocab; i++)
+        s->logits[i] = (float)(6.0 * unit(mix(state + (uint64_t)i))) + (s->printable[i] ? 3.0f : 0.0f);
+}
+
+static double log_sum(const weir_service *s)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) sum += exp((double)s->logits[i]);
+    return log(sum);
+}
+
+static const float *sort_by;
+static int descending(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    if (sort_by[x] != sort_by[y]) return sort_by[x] > sort_by[y] ? -1 : 1;
+    return x - y;
+}
+
+static void sort_ids(weir_service *s)
+{
+    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) s->order[i] = i;
+    sort_by = s->logits;
+    qsort(s->order, (size_t)s->info.n_valid_vocab, sizeof *s->order, descending);
+}
+
+static int32_t fill_scores(weir_service *s, const weir_request *r, int32_t token, weir_event *event, weir_logprob top[WEIR_TOP_LOGPROBS])
+{
+    const double total = log_sum(s);
+    event->logprob = (weir_logprob){ .id = token, .logprob = (float)((double)s->logits[token] - total) };
+    if (r->n_top_logprobs > 0) sort_ids(s);
+    for (int32_t i = 0; i < r->n_top_logprobs; i++)
+        top[i] = (weir_logprob){ .id = s->order[i], .logprob = (float)((double)s->logits[s->order[i]] - total) };
+    event->top = top;
+    event->n_top = r->n_top_logprobs;
+    return token;
+}
+
+static bool is_stop(const weir_service *s, int32_t token)
+{
+    size_t               n;
+    const int32_t *const stops = weir_tokenizer_stop_ids(s->tokenizer, &n);
+    for (size_t i = 0; i < n; i++)
+        if (stops[i] == token) return true;
+    return false;
+}
+
+static void adjust_logits(weir_service *s, const weir_job *job, const sequence *q)
+{
+    const weir_sampling *const p = &job->request.sampling;
+    for (size_t i = 0; i < p->n_bias; i++) s->logits[p->bias[i].id] += p->bias[i].bias;
+    for (int32_t i = 0; i < s->info.n_valid_vocab; i++) {
+        if (q->seen[i] > 0) s->logits[i] -= p->presence_penalty + p->frequency_penalty * (float)q->seen[i];
+        if (q->seen[i] > 0 && p->repetition_penalty != 1) s->logits[i] *= s->logits[i] > 0 ? 1 / p->repetition_penalty : p->repetition_penalty;
+        if ((job->request.ignore_eos || q->n_answer < job->request.min_tokens) && is_stop(s, i)) s->logits[i] = -INFINITY;
+    }
+}
+
+static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const sequence *q)
+{
+    const weir_sampling *const p = &job->request.sampling;
+    sort_ids(s);
+    if (p->temperature <= 0) return s->order[0];
+    int32_t n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
+    const double best = (double)s->logits[s->order[0]] / (double)p->temperature;
+    double       total = 0, kept = 0;
+    for (int32_t i = 0; i < n; i++) total += exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
+    int32_t k = 0;
+    for (; k < n && kept < (double)p->top_p * total; k++) {
+        const double w = exp((double)s->logits[s->order[k]] / (double)p->temperature - best);
+        if (w < (double)p->min_p) break;
+        kept += w;
+    }
+    double at = unit(mix(p->seed ^ mix((uint64_t)choice << 32 ^ (uint64_t)q->n_answer))) * kept;
+    for (int32_t i = 0; i < k; i++) {
+        at -= exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
+        if (at <= 0) return s->order[i];
+    }
+    return s->order[0];
+}
+
+/* ---- prefix cache ----------------------------------------------------------------------------------------------------- */
+
+static bool same_salt(const char *a, const char *b) { return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0); }
+
+static int32_t cached_prefix(const weir_service *s, const weir_job *job)
+{
+    int32_t best = 0;
+    for (size_t e = 0; e < CACHE_ENTRIES && job->request.cache_prompt; e++) {
+        const cache_entry *const c = &s->cache[e];
+        int32_t                  n = 0;
+        while (c->ids != NULL && same_salt(c->salt, job->salt) && n < c->n && n < job->request.n_prompt - 1 && c->ids[n] == job->prompt[n]) n++;
+        if (n > best) best = n;
+    }
+    return best / CACHE_BLOCK * CACHE_BLOCK;
+}
+
+static void remember(weir_service *s, const weir_job *job)
+{
+    cache_entry *const c = &s->cache[s->cache_at++ % CACHE_ENTRIES];
+    free(c->ids);
+    free(c->salt);
+    c->ids = malloc((size_t)job->request.n_prompt * sizeof *c->ids);
+    if (c->ids != NULL) memcpy(c->ids, job->prompt, (size_t)job->request.n_prompt * sizeof *c->ids);
+    c->n = job->request.n_prompt;
+    c->salt = job->salt != NULL ? strdup(job->salt) : NULL;
+}
+
+/* ---- events -------------------------------------------------------------------------------------------------------------- */
+
+static bool emit(weir_job *job, weir_event event) { return job->request.callback(job->request.user, &event); }
+
+static void finish_job(weir_service *s, weir_job *job, weir_status status)
+{
+    const int64_t now_ns = weir_clock_ns();
+    job->usage.n_prompt = job->request.n_prompt;
+    job->usage.n_cached = job->n_cached;
+    job->usage.queue_ns = (job->admit_ns != 0 ? job->admit_ns : now_ns) - job->submit_ns;
+    job->usage.prefill_ns = (job->first_ns != 0 ? job->first_ns : now_ns) - (job->admit_ns != 0 ? job->admit_ns : now_ns);
+    job->usage.decode_ns = job->first_ns != 0 ? now_ns - job->first_ns : 0;
+    job->usage.first_token_ns = job->first_ns != 0 ? job->first_ns - job->submit_ns : 0;
+    emit(job, (weir_event){ .type = WEIR_EVENT_DONE, .status = status, .message = status == WEIR_OK ? NULL : weir_status_text(status), .usage = job->usage });
+    (void)pthread_mutex_lock(&s->lock);
+    job->finished = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static void end_choice(weir_job *job, int32_t choice, weir_finish finish)
+{
+    job->choice[choice].ended = true;
+    emit(job, (weir_event){ .type = WEIR_EVENT_CHOICE, .choice = choice, .finish = finish });
+}
+
+static void prefill(weir_service *s, weir_job *job)
+{
+    weir_logprob top[WEIR_TOP_LOGPROBS];
+    const bool   scores = job->request.want_prompt_logprobs;
+    for (int32_t n = 0; n < CHUNK_TOKENS && job->n_prefilled < job->request.n_prompt; n++, job->n_prefilled++) {
+        const int32_t token = job->prompt[job->n_prefilled];
+        if (scores && job->n_prefilled > 0) {
+            weir_event event = { .type = WEIR_EVENT_PROMPT, .token = token };
+            fill_logits(s, job->state);
+            fill_scores(s, &job->request, token, &event, top);
+            emit(job, event);
+        }
+        job->state = step_state(job->state, token);
+    }
+    if (job->n_prefilled < job->request.n_prompt) return;
+    remember(s, job);
+    for (int32_t i = 0; i < job->request.n_choices; i++) {
+        job->choice[i].state = job->state;
+        if (job->request.max_tokens == 0) end_choice(job, i, WEIR_FINISH_LENGTH);
+    }
+}
+
+static void decode(weir_service *s, weir_job *job, int32_t choice)
+{
+    sequence *const q = &job->choice[choice];
+    weir_logprob    top[WEIR_TOP_LOGPROBS];
+    weir_event      event = { .type = WEIR_EVENT_TOKEN, .choice = choice };
+    fill_logits(s, q->state);
+    adjust_logits(s, job, q);
+    const int32_t token = draw(s, job, choice, q);
+    if (is_stop(s, token)) {
+        end_choice(job, choice, WEIR_FINISH_STOP);
+        return;
+    }
+    if (job->request.want_logprobs) {
+        fill_logits(s, q->state);
+        fill_scores(s, &job->request, token, &event, top);
+    }
+    event.token = token;
+    if (job->first_ns == 0) job->first_ns = weir_clock_ns();
+    q->seen[token]++;
+    q->n_answer++;
+    job->usage.n_answer++;
+    q->state = step_state(q->state, token);
+    const bool go_on = emit(job, event);
+    if (!go_on) end_choice(job, choice, WEIR_FINISH_STOP);
+    else if (q->n_answer >= job->request.max_tokens) end_choice(job, choice, WEIR_FINISH_LENGTH);
+}
+
+/* One step of one job; true: it ended. */
+static bool step_job(weir_service *s, weir_job *job)
+{
+    if (atomic_load(&job->cancelled)) {
+        finish_job(s, job, WEIR_ECANCELED);
+        return true;
+    }
+    if (job->n_prefilled < job->request.n_prompt) prefill(s, job);
+    else
+        for (int32_t i = 0; i < job->request.n_choices; i++)
+            if (!job->choice[i].ended) decode(s, job, i);
+    if (s->options.fail_after > 0 && job->usage.n_answer >= s->options.fail_after) {
+        finish_job(s, job, WEIR_EDEVICE);
+        return true;
+    }
+    for (int32_t i = 0; i < job->request.n_choices; i++)
+        if (!job->choice[i].ended) return false;
+    finish_job(s, job, WEIR_OK);
+    return true;
+}
+
+/* ---- the engine thread --------------------------------------------------------------------------------------------------- */
+
+static void admit(weir_service *s, weir_job *job)
+{
+    job->admit_ns = weir_clock_ns();
+    job->n_cached = job->request.want_prompt_logprobs ? 0 : cached_prefix(s, job);
+    for (int32_t i = 0; i < job->n_cached; i++) job->state = step_state(job->state, job->prompt[i]);
+    job->n_prefilled = job->n_cached;
+    emit(job, (weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = { .n_prompt = job->request.n_prompt, .n_cached = job->n_cached } });
+}
+
+/* Lock held. Cancelled jobs leave the queue at once, wherever they stand. */
+static weir_job *next_from_queue(weir_service *s)
+{
+    for (weir_job **at = &s->queue; *at != NULL; at = &(*at)->next) {
+        weir_job *const job = *at;
+        const bool      fits = job == s->queue && s->stats.running + job->request.n_choices <= s->options.n_slots;
+        if (!fits && !atomic_load(&job->cancelled)) continue;
+        *at = job->next;
+        s->stats.waiting--;
+        if (!atomic_load(&job->cancelled)) s->stats.running += job->request.n_choices;
+        return job;
+    }
+    return NULL;
+}
+
+static void take_new_jobs(weir_service *s)
+{
+    for (;;) {
+        (void)pthread_mutex_lock(&s->lock);
+        weir_job *const job = next_from_queue(s);
+        (void)pthread_mutex_unlock(&s->lock);
+        if (job == NULL) return;
+        if (atomic_load(&job->cancelled)) {
+            finish_job(s, job, WEIR_ECANCELED);
+            continue;
+        }
+        admit(s, job);
+        job->next = s->running;
+        s->running = job;
+    }
+}
+
+static void *engine(void *argument)
+{
+    weir_service *const s = argument;
+    for (;;) {
+        (void)pthread_mutex_lock(&s->lock);
+        while (s->queue == NULL && s->running == NULL && !s->stop) (void)pthread_cond_wait(&s->changed, &s->lock);
+        const bool stop = s->stop && s->queue == NULL && s->running == NULL;
+        (void)pthread_mutex_unlock(&s->lock);
+        if (stop) return NULL;
+        take_new_jobs(s);
+        for (weir_job **at = &s->running; *at != NULL;) {
+            weir_job *const job = *at, *const after = job->next;
+            const int32_t   n_choices = job->request.n_choices; /* a job that ended may be gone */
+            if (!step_job(s, job)) {
+                at = &job->next;
+                continue;
+            }
+            *at = after;
+            (void)pthread_mutex_lock(&s->lock);
+            s->stats.running -= n_choices;
+            (void)pthread_mutex_unlock(&s->lock);
+        }
+        const struct timespec pause = { .tv_nsec = s->options.step_us * 1000 };
+        if (s->running != NULL) (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- the contract ----------------------------------------------------------------------------------------------------------- */
+
+static void free_job(weir_job *job)
+{
+    for (int32_t i = 0; i < CHOICES; i++) free(job->choice[i].seen);
+    free(job->prompt);
+    free(job->bias);
+    free(job->salt);
+    free(job);
+}
+
+static bool copy_request(weir_job *job, const weir_request *r, int32_t n_vocab)
+{
+    job->request = *r;
+    job->prompt = malloc((size_t)r->n_prompt * sizeof *job->prompt);
+    job->bias = malloc((r->sampling.n_bias + 1) * sizeof *job->bias);
+    job->salt = r->cache_salt != NULL ? strdup(r->cache_salt) : NULL;
+    if (job->prompt == NULL || job->bias == NULL) return false;
+    memcpy(job->prompt, r->prompt, (size_t)r->n_prompt * sizeof *job->prompt);
+    if (r->sampling.n_bias > 0) memcpy(job->bias, r->sampling.bias, r->sampling.n_bias * sizeof *job->bias);
+    job->request.sampling.bias = job->bias;
+    for (int32_t i = 0; i < r->n_choices; i++) {
+        job->choice[i].seen = calloc((size_t)n_vocab, sizeof *job->choice[i].seen);
+        if (job->choice[i].seen == NULL) return false;
+    }
+    return true;
+}
+
+weir_status weir_service_submit(weir_service *s, weir_job **out, const weir_request *request, weir_error *error)
+{
+    if (request->n_prompt < 1 || request->n_choices < 1 || request->n_choices > s->options.n_slots || request->n_choices > CHOICES)
+        return weir_error_set(error, WEIR_EINVAL, "bad numbers in a request");
+    weir_job *const job = calloc(1, sizeof *job);
+    if (job == NULL || !copy_request(job, request, s->info.n_vocab)) {
+        if (job != NULL) free_job(job);
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for a job");
+    }
+    job->service = s;
+    job->submit_ns = weir_clock_ns();
+    (void)pthread_mutex_lock(&s->lock);
+    weir_status status = WEIR_OK;
+    if (s->draining) status = weir_error_set(error, WEIR_EUNSUPPORTED, "the service is draining");
+    else if (s->stats.waiting >= s->info.queue_limit) status = weir_error_set(error, WEIR_EFULL, "the queue is full");
+    if (status == WEIR_OK) {
+        weir_job **at = &s->queue;
+        while (*at != NULL) at = &(*at)->next;
+        *at = job;
+        s->stats.waiting++;
+        *out = job;
+        (void)pthread_cond_broadcast(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    if (status != WEIR_OK) free_job(job);
+    return status;
+}
+
+void weir_job_cancel(weir_job *job) { atomic_store(&job->cancelled, true); }
+
+void weir_job_release(weir_job *job)
+{
+    weir_service *const s = job->service;
+    weir_job_cancel(job);
+    (void)pthread_mutex_lock(&s->lock);
+    while (!job->finished) (void)pthread_cond_wait(&s->changed, &s->lock);
+    (void)pthread_mutex_unlock(&s->lock);
+    free_job(job);
+}
+
+const weir_service_info *weir_service_info_of(const weir_service *service) { return &service->info; }
+
+void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
+{
+    weir_service *const s = (weir_service *)service;
+    (void)pthread_mutex_lock(&s->lock);
+    *out = s->stats;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+void weir_service_drain(weir_service *s, int64_t deadline_ns)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    while (s->stats.running + s->stats.waiting > 0 && weir_clock_ns() < deadline_ns) {
+        (void)pthread_mutex_unlock(&s->lock);
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        (void)pthread_mutex_lock(&s->lock);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static bool is_printable(const weir_tokenizer *tokenizer, int32_t id)
+{
+    size_t            n;
+    bool              special;
+    const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] < 0x20 || bytes[i] >= 0x7f || bytes[i] == '<' || bytes[i] == '>') return false;
+    return n > 0 && !special;
+}
+
+weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options)
+{
+    const int32_t       n_vocab = (int32_t)weir_tokenizer_size(tokenizer);
+    weir_service *const s = calloc(1, sizeof *s);
+    if (s == NULL) return WEIR_ENOMEM;
+    s->options = *options;
+    s->tokenizer = tokenizer;
+    s->printable = calloc((size_t)n_vocab, sizeof *s->printable);
+    s->logits = calloc((size_t)n_vocab, sizeof *s->logits);
+    s->order = calloc((size_t)n_vocab, sizeof *s->order);
+    if (s->printable == NULL || s->logits == NULL || s->order == NULL) goto failed;
+    for (int32_t i = 0; i < n_vocab; i++) s->printable[i] = is_printable(tokenizer, i);
+    s->info = (weir_service_info){ .model_name = "fake", .n_vocab = n_vocab, .n_valid_vocab = n_vocab, .d_model = 1, .n_layers = 1,
+                                   .window = options->window, .trained_context = options->window, .n_slots = options->n_slots,
+                                   .queue_limit = 4 * options->n_slots, .n_parameters = 1, .model_bytes = 4, .kv_page_bytes = 64,
+                                   .kv_pages_total = 1000 };
+    s->stats.kv_pages_total = 1000;
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->changed, NULL);
+    if (pthread_create(&s->thread, NULL, engine, s) != 0) goto failed;
+    *out = s;
+    return WEIR_OK;
+failed:
+    free(s->printable);
+    free(s->logits);
+    free(s->order);
+    free(s);
+    return WEIR_ENOMEM;
+}
+
+void weir_fake_service_close(weir_service *s)
+{
+    if (s == NULL) return;
+    (void)pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    (void)pthread_join(s->thread, NULL);
+    for (size_t i = 0; i < CACHE_ENTRIES; i++) {
+        free(s->cache[i].ids);
+        free(s->cache[i].salt);
+    }
+    free(s->printable);
+    free(s->logits);
+    free(s->order);
+    free(s);
+}

@@ -1,0 +1,21 @@
+/* tests/wire/fake_service.h - engine/schedule/service.h without an engine: a deterministic pseudo-model for tests of the server. */
+#pragma once
+#include "engine/schedule/service.h"
+#include "engine/text/tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_fake_options {
+    int32_t n_slots, window;
+    int64_t step_us;       /* one step: a token for each running sequence */
+    int64_t fail_after;    /* tokens after which a job fails; 0: never */
+} weir_fake_options;
+
+WEIR_MUST_CHECK weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options);
+void weir_fake_service_close(weir_service *service); /* all jobs were released */
+
+#ifdef __cplusplus
+}
+#endif
