@@ -62,6 +62,8 @@ class Tensors {
 std::vector<std::string> find_files(const std::string &folder, const std::string &name); /* recursively, sorted */
 
 /* The parts. Each takes every case of its format below `folder`. */
-void run_models(const std::string &folder, Counts *counts);
+void run_models(const std::string &folder, Counts *counts);       /* golden.json         */
+void run_quant_blocks(const std::string &folder, Counts *counts); /* quant_blocks.*      */
+void run_samplers(const std::string &folder, Counts *counts);     /* samplers.*          */
 
 } // namespace golden
