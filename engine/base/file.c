@@ -14,7 +14,7 @@
 /* Opens a regular file for reading; *size is its length. */
 static weir_status open_regular(int *fd, size_t *size, const char *path, weir_error *error)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0)
         return weir_error_set(error, errno == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
     struct stat st;
