@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "engine/config/distance.h"
+
 #define FIELD_INT(field)      field
 #define FIELD_FLOAT(field)    field
 #define FIELD_BOOL(field)     field
@@ -39,7 +41,7 @@ static const weir_key keys[] = {
 #undef SECTION
 #undef KEY
 
-enum { N_KEYS = sizeof keys / sizeof keys[0], LONGEST = 64 };
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 const weir_key *weir_keys(size_t *count)
 {
@@ -72,25 +74,6 @@ bool weir_key_is_section(const char *path)
     return false;
 }
 
-/* Levenshtein distance; texts longer than LONGEST are compared by their beginnings. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    const size_t n_a = strnlen(a, LONGEST), n_b = strnlen(b, LONGEST);
-    size_t       row[LONGEST + 1];
-    for (size_t j = 0; j <= n_b; j++) row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            const size_t shorter = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = replaced < shorter ? replaced : shorter;
-        }
-    }
-    return row[n_b];
-}
-
 /* A path without a dot is also compared with the last part of each key: "port" means "server.port". */
 const char *weir_key_nearest(const char *path)
 {
@@ -98,10 +81,10 @@ const char *weir_key_nearest(const char *path)
     size_t      best = SIZE_MAX;
     for (size_t i = 0; i < N_KEYS; i++) {
         if (keys[i].type == WEIR_KEY_SECTION) continue;
-        size_t            distance = 2 * edit_distance(path, keys[i].path);
+        size_t            distance = 2 * weir_edit_distance(path, keys[i].path);
         const char *const last = strrchr(keys[i].path, '.') + 1;
         if (strchr(path, '.') == NULL) {
-            const size_t by_last = 2 * edit_distance(path, last) + 1; /* a whole path wins a draw */
+            const size_t by_last = 2 * weir_edit_distance(path, last) + 1; /* a whole path wins a draw */
             if (by_last < distance) distance = by_last;
         }
         if (distance >= best) continue;

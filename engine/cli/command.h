@@ -1,0 +1,44 @@
+/* engine/cli/command.h - the commands, and how a program ends.
+ *
+ * Exit codes: 0 ok, 1 runtime or model, 2 usage or configuration, 3 the memory plan does not fit. Answers go to stdout, messages to
+ * stderr. A run function gets arguments that are complete: the configuration is checked and model.path names a file or folder. */
+#pragma once
+#include "engine/cli/options.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum weir_exit { WEIR_EXIT_OK = 0, WEIR_EXIT_FAILED = 1, WEIR_EXIT_USAGE = 2, WEIR_EXIT_MEMORY = 3 } weir_exit;
+
+/* Prints "weir: text" on stderr; the exit code that fits: usage for ECONFIG and EINVAL, memory for EFULL, else failed. */
+int weir_fail(weir_status status, const weir_error *error);
+/* Writes to stdout; failed (with a message) when it cannot be written. */
+int weir_print(const weir_buffer *text);
+
+const weir_command *weir_commands(size_t *n); /* `serve` is the first */
+
+int weir_run_serve(const weir_arguments *arguments);
+int weir_run_generate(const weir_arguments *arguments);
+int weir_run_chat(const weir_arguments *arguments);
+int weir_run_logits(const weir_arguments *arguments);
+int weir_run_tokenize(const weir_arguments *arguments);
+int weir_run_render(const weir_arguments *arguments);
+int weir_run_bench(const weir_arguments *arguments);
+int weir_run_eval_retrieval(const weir_arguments *arguments);
+int weir_run_eval_perplexity(const weir_arguments *arguments);
+
+typedef struct weir_program {
+    const weir_command *commands; /* [n_commands] */
+    size_t              n_commands;
+    const char         *name, *version; /* as texts show them */
+    const char         *fixed;    /* NULL: argv[1] names the command (argv[1] and argv[2] for "eval retrieval"); else its name */
+    const char         *caller;   /* the folder that relative names start from; NULL: the current one */
+} weir_program;
+
+/* The body of main; the exit code. */
+int weir_main(const weir_program *program, int argc, const char *const *argv);
+
+#ifdef __cplusplus
+}
+#endif

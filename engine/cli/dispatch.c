@@ -1,0 +1,202 @@
+/* engine/cli/dispatch.c - from argv to a command's run function, with the files that come with the program found. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/cli/command.h"
+#include "engine/config/distance.h"
+
+int weir_fail(weir_status status, const weir_error *error)
+{
+    (void)fprintf(stderr, "weir: %s\n", error->text);
+    switch (status) {
+    case WEIR_OK: return WEIR_EXIT_OK;
+    case WEIR_EINVAL:
+    case WEIR_ECONFIG: return WEIR_EXIT_USAGE;
+    case WEIR_EFULL: return WEIR_EXIT_MEMORY;
+    case WEIR_ENOMEM:
+    case WEIR_EIO:
+    case WEIR_EFORMAT:
+    case WEIR_EMISMATCH:
+    case WEIR_EUNSUPPORTED:
+    case WEIR_EDEVICE:
+    case WEIR_ECANCELED:
+    case WEIR_ENOTFOUND: break;
+    }
+    return WEIR_EXIT_FAILED;
+}
+
+int weir_print(const weir_buffer *text)
+{
+    if (fwrite(text->data, 1, text->size, stdout) == text->size && fflush(stdout) == 0) return WEIR_EXIT_OK;
+    (void)fputs("weir: cannot write to stdout\n", stderr);
+    return WEIR_EXIT_FAILED;
+}
+
+/* ---- files that come with the program: configs/ and models/weir-demo below one of these roots ---- */
+
+enum { N_ROOTS = 4 };
+
+typedef struct places {
+    char        roots[N_ROOTS][PATH_MAX]; /* "": none */
+    char        folders[N_ROOTS][PATH_MAX];
+    const char *folder_list[N_ROOTS];
+    size_t      n_folders;
+} places;
+
+/* False (out "") when the path would be too long. */
+static bool join(char out[PATH_MAX], const char *folder, const char *name)
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX) return true;
+    out[0] = '\0';
+    return false;
+}
+
+/* The caller's folder, the folder we started in (the runfiles under `bazel run`), the executable's runfiles, and an installed share/weir. */
+static void find_places(places *p, const char *caller)
+{
+    *p = (places){ 0 };
+    char    program[PATH_MAX], folder[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (caller != NULL) (void)snprintf(p->roots[0], PATH_MAX, "%s", caller);
+    if (getcwd(p->roots[1], PATH_MAX) == NULL) p->roots[1][0] = '\0';
+    if (n > 0) {
+        program[n] = '\0';
+        if (snprintf(folder, sizeof folder, "%s.runfiles", program) < (int)sizeof folder) (void)join(p->roots[2], folder, "weir");
+        *strrchr(program, '/') = '\0';
+        (void)join(p->roots[3], program, "../share/weir");
+    }
+    for (size_t i = 0; i < N_ROOTS; i++)
+        if (p->roots[i][0] != '\0' && join(p->folders[i], p->roots[i], "configs") && weir_file_is_directory(p->folders[i]))
+            p->folder_list[p->n_folders++] = p->folders[i];
+}
+
+/* model.path "" becomes the path of the bundled demo. */
+static weir_status fill_model(weir_config *config, const places *p, weir_error *error)
+{
+    char path[PATH_MAX];
+    if (config->model.path[0] != '\0') return WEIR_OK;
+    for (size_t i = 0; i < N_ROOTS; i++) {
+        if (p->roots[i][0] == '\0' || !join(path, p->roots[i], "models/weir-demo") || !weir_file_is_directory(path)) continue;
+        const size_t length = strlen(path);
+        if (length >= sizeof config->model.path) continue;
+        memcpy(config->model.path, path, length + 1);
+        return WEIR_OK;
+    }
+    return weir_error_set(error, WEIR_ENOTFOUND, "the bundled demo (models/weir-demo) is not beside this program; give a model: --model PATH");
+}
+
+/* ---- commands ---- */
+
+/* "eval retrieval" takes two words. *n_words is what was used of argv. */
+static const weir_command *find_command(const weir_command *commands, size_t n, int argc, const char *const *argv, int *n_words)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *const space = strchr(commands[i].name, ' ');
+        const size_t      first = space != NULL ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
+        if (strlen(argv[0]) != first || strncmp(argv[0], commands[i].name, first) != 0) continue;
+        if (space != NULL && (argc < 2 || strcmp(argv[1], space + 1) != 0)) continue;
+        *n_words = space != NULL ? 2 : 1;
+        return &commands[i];
+    }
+    return NULL;
+}
+
+static int unknown_command(const weir_program *program, int argc, const char *const *argv)
+{
+    char         name[160];
+    const size_t first = strlen(argv[0]);
+    size_t       nearest = 0, best = SIZE_MAX;
+    (void)snprintf(name, sizeof name, "%.70s", argv[0]);
+    for (size_t i = 0; i < program->n_commands; i++) { /* "eval" is right already: what follows it is wrong */
+        const char *const command = program->commands[i].name;
+        if (argc > 1 && strncmp(command, argv[0], first) == 0 && command[first] == ' ')
+            (void)snprintf(name, sizeof name, "%.70s %.70s", argv[0], argv[1]);
+    }
+    for (size_t i = 0; i < program->n_commands; i++) {
+        const size_t distance = weir_edit_distance(name, program->commands[i].name);
+        if (distance < best) best = distance, nearest = i;
+    }
+    (void)fprintf(stderr, "weir: unknown command \"%s\"; the nearest is \"%s\". `%s --help` lists them all.\n", name,
+                  program->commands[nearest].name, program->name);
+    return WEIR_EXIT_USAGE;
+}
+
+static int print_wish(const weir_program *program, const weir_arguments *arguments)
+{
+    weir_buffer text = { 0 };
+    weir_status status = WEIR_OK;
+    switch (arguments->wish) {
+    case WEIR_WISH_HELP: status = weir_command_help(&text, program->name, arguments->command); break;
+    case WEIR_WISH_HELP_CONFIG: status = weir_config_describe(&text); break;
+    case WEIR_WISH_PRINT_CONFIG: status = weir_config_print(&arguments->config, &text); break;
+    case WEIR_WISH_VERSION: status = weir_buffer_format(&text, "weir %s\n", program->version); break;
+    case WEIR_WISH_RUN: break;
+    }
+    const int code = status == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
+    weir_buffer_free(&text);
+    return code;
+}
+
+static void set_log_level(const char *name)
+{
+    static const struct { const char *name; weir_log_level level; } levels[] = {
+        { "error", WEIR_LOG_ERROR }, { "warning", WEIR_LOG_WARNING }, { "info", WEIR_LOG_INFO }, { "debug", WEIR_LOG_DEBUG },
+    };
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (strcmp(name, levels[i].name) == 0) weir_log_set_level(levels[i].level);
+}
+
+static int run(const weir_program *program, const weir_command *command, int argc, const char *const *argv)
+{
+    static places         here; /* large; a process runs one command */
+    static weir_arguments arguments;
+    weir_error            error = { 0 };
+    find_places(&here, program->caller);
+    if (program->caller != NULL && chdir(program->caller) != 0) {
+        (void)weir_error_set(&error, WEIR_EIO, "%.300s: cannot go to this folder", program->caller);
+        return weir_fail(WEIR_EIO, &error);
+    }
+    const weir_config_search search = { .folders = here.folder_list, .n_folders = here.n_folders };
+    if (weir_arguments_parse(&arguments, command, &search, argc, argv, &error) != WEIR_OK) {
+        const char *const name = program->fixed == NULL ? command->name : "";
+        (void)fprintf(stderr, "weir: %s\n`%s%s%s --help` lists the options.\n", error.text, program->name, *name != '\0' ? " " : "", name);
+        return WEIR_EXIT_USAGE;
+    }
+    if (arguments.wish != WEIR_WISH_RUN) return print_wish(program, &arguments);
+    set_log_level(arguments.config.log.level);
+    const weir_status status = fill_model(&arguments.config, &here, &error);
+    return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);
+}
+
+/* The list of commands: asked for, or in place of a command. */
+static int print_commands(const weir_program *program, bool asked)
+{
+    weir_buffer text = { 0 };
+    int         code = WEIR_EXIT_FAILED;
+    if (weir_commands_help(&text, program->name, program->commands, program->n_commands) == WEIR_OK) {
+        code = asked ? weir_print(&text) : WEIR_EXIT_USAGE;
+        if (!asked) (void)fwrite(text.data, 1, text.size, stderr);
+    }
+    weir_buffer_free(&text);
+    return code;
+}
+
+int weir_main(const weir_program *program, int argc, const char *const *argv)
+{
+    int n_words = 0;
+    if (program->fixed != NULL) {
+        const weir_command *const command = find_command(program->commands, program->n_commands, 1, &program->fixed, &n_words);
+        WEIR_ASSERT(command != NULL);
+        return run(program, command, argc > 0 ? argc - 1 : 0, argv + 1);
+    }
+    if (argc < 2) return print_commands(program, false);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return print_commands(program, true);
+    if (strcmp(argv[1], "--version") == 0) return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_VERSION });
+    const weir_command *const command = find_command(program->commands, program->n_commands, argc - 1, argv + 1, &n_words);
+    if (command == NULL) return unknown_command(program, argc - 1, argv + 1);
+    return run(program, command, argc - 1 - n_words, argv + 1 + n_words);
+}

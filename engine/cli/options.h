@@ -1,0 +1,82 @@
+/* engine/cli/options.h - command lines from tables: a command lists its options, parsing fills the configuration and the command's own
+ * values, and the help text comes from the same rows.
+ *
+ * An option is a second spelling of a configuration key, or a value of the command itself. Precedence of keys: defaults, then --config,
+ * then --set and options in the order given. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/buffer.h"
+#include "engine/base/error.h"
+#include "engine/config/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { WEIR_OPTIONS = 64, WEIR_OPTION_NUMBERS = 16, WEIR_OPTION_GROUPS = 8 };
+
+typedef enum weir_option_type {
+    WEIR_OPTION_FLAG,    /* no value */
+    WEIR_OPTION_TEXT,
+    WEIR_OPTION_INT,     /* min .. max */
+    WEIR_OPTION_LIST,    /* "0,512,8192": at most WEIR_OPTION_NUMBERS integers, min .. max */
+    WEIR_OPTION_KEY,     /* sets `key`; as often as given, the last one counts */
+    WEIR_OPTION_KEY_TRUE /* sets `key` to true; no value */
+} weir_option_type;
+
+typedef struct weir_option {
+    const char      *name, *value; /* "max-tokens", "N"; value NULL: takes none */
+    weir_option_type type;
+    const char      *help;         /* NULL: the key's */
+    const char      *key;
+    int64_t          min, max;
+    bool             required;
+    char             letter;       /* 0: none */
+} weir_option;
+
+typedef struct weir_option_group {
+    const char        *title;
+    const weir_option *options; /* [n] */
+    size_t             n;
+} weir_option_group;
+
+typedef struct weir_arguments weir_arguments;
+
+typedef struct weir_command {
+    const char              *name, *summary; /* "eval retrieval", one sentence */
+    const char              *usage;          /* own options as they are combined: "--prompt TEXT [options]" */
+    const char              *details;        /* NULL, or paragraphs below the summary in --help */
+    const weir_option_group *groups[WEIR_OPTION_GROUPS]; /* ends at NULL; --config, --set and --help belong to every command */
+    int (*run)(const weir_arguments *arguments);         /* the exit code */
+} weir_command;
+
+typedef enum weir_wish { WEIR_WISH_RUN, WEIR_WISH_HELP, WEIR_WISH_HELP_CONFIG, WEIR_WISH_PRINT_CONFIG, WEIR_WISH_VERSION } weir_wish;
+
+struct weir_arguments {
+    const weir_command *command;
+    weir_wish           wish;                 /* what else was asked for; values are complete only with WEIR_WISH_RUN */
+    weir_config         config;               /* effective and checked */
+    const char         *values[WEIR_OPTIONS]; /* own options in table order; borrowed from argv; "" for a flag, NULL: absent */
+};
+
+/* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option (the nearest is named), missing value,
+ * bad value, option twice, stray argument. */
+WEIR_MUST_CHECK weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command, const weir_config_search *search, int argc,
+                                                 const char *const *argv, weir_error *error);
+
+/* Own options by name; a name that the command does not list is a broken contract. */
+const char *weir_argument(const weir_arguments *arguments, const char *name);  /* NULL: not given */
+bool        weir_argument_given(const weir_arguments *arguments, const char *name);
+int64_t     weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise);
+size_t      weir_argument_numbers(const weir_arguments *arguments, const char *name, int64_t out[WEIR_OPTION_NUMBERS]); /* 0: not given */
+
+/* Help of one command, at most 100 columns; the list of commands. */
+WEIR_MUST_CHECK weir_status weir_command_help(weir_buffer *out, const char *program, const weir_command *command);
+WEIR_MUST_CHECK weir_status weir_commands_help(weir_buffer *out, const char *program, const weir_command *commands, size_t n);
+
+#ifdef __cplusplus
+}
+#endif

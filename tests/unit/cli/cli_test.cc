@@ -1,0 +1,322 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/cli/command.h"
+
+namespace {
+
+const char               *ran = nullptr; /* name of the command that ran last */
+std::vector<std::string>  model_paths;
+int                       code_of_run = 0;
+
+int note_run(const weir_arguments *arguments)
+{
+    ran = arguments->command->name;
+    model_paths.push_back(arguments->config.model.path);
+    return code_of_run;
+}
+
+} // namespace
+
+extern "C" {
+int weir_run_serve(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_generate(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_chat(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_logits(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_tokenize(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_render(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_bench(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_eval_retrieval(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_eval_perplexity(const weir_arguments *arguments) { return note_run(arguments); }
+}
+
+namespace {
+
+using Words = std::vector<const char *>;
+
+const weir_command &command_named(const std::string &name)
+{
+    size_t                    n = 0;
+    const weir_command *const commands = weir_commands(&n);
+    for (size_t i = 0; i < n; i++)
+        if (name == commands[i].name) return commands[i];
+    ADD_FAILURE() << name;
+    return commands[0];
+}
+
+struct Line {
+    std::unique_ptr<weir_arguments> arguments = std::make_unique<weir_arguments>();
+    weir_error                      error = {};
+    weir_status                     status;
+    Line(const std::string &command, const Words &words)
+    {
+        const char              *folders[] = { "configs" };
+        const weir_config_search search = { nullptr, folders, 1 };
+        status = weir_arguments_parse(arguments.get(), &command_named(command), &search, int(words.size()), words.data(), &error);
+    }
+    const weir_config &config() const { return arguments->config; }
+    const char        *text(const char *name) const { return weir_argument(arguments.get(), name); }
+};
+
+struct Outcome {
+    int         code;
+    std::string out, err;
+};
+
+Outcome run_main(Words words, const char *fixed = nullptr)
+{
+    weir_program program = {};
+    program.name = fixed != nullptr ? fixed : "weir";
+    program.version = "1.2.3";
+    program.fixed = fixed;
+    program.commands = weir_commands(&program.n_commands);
+    words.insert(words.begin(), program.name);
+    ran = nullptr;
+    Outcome outcome;
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    outcome.code = weir_main(&program, int(words.size()), words.data());
+    outcome.out = testing::internal::GetCapturedStdout();
+    outcome.err = testing::internal::GetCapturedStderr();
+    return outcome;
+}
+
+bool holds(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST(Options, SetKeysInTheOrderGiven)
+{
+    Line line("serve", { "--port", "1", "--set", "server.port=2", "--port=3", "--insecure", "-m", "a.gguf", "--temperature", "0" });
+    ASSERT_EQ(line.status, WEIR_OK) << line.error.text;
+    EXPECT_EQ(line.config().server.port, 3);
+    EXPECT_TRUE(line.config().server.insecure);
+    EXPECT_STREQ(line.config().model.path, "a.gguf");
+    EXPECT_EQ(line.config().sampling.temperature, 0);
+    Line other("serve", { "--port", "3", "--set=server.port=2" });
+    ASSERT_EQ(other.status, WEIR_OK) << other.error.text;
+    EXPECT_EQ(other.config().server.port, 2);
+}
+
+TEST(Options, FileComesBeforeOptionsWhereverItStands)
+{
+    const std::string path = testing::TempDir() + "weir_cli_test.toml";
+    std::ofstream(path) << "[server]\nport = 7\nhost = 'localhost'\n";
+    Line line("serve", { "--port", "8", "--config", path.c_str() });
+    ASSERT_EQ(line.status, WEIR_OK) << line.error.text;
+    EXPECT_EQ(line.config().server.port, 8);
+    EXPECT_STREQ(line.config().server.host, "localhost");
+    std::ofstream(path) << "[server]\nprot = 7\n";
+    Line wrong("serve", { "--config", path.c_str() });
+    EXPECT_EQ(wrong.status, WEIR_ECONFIG);
+    EXPECT_TRUE(holds(wrong.error.text, path + ":2:1: unknown key \"server.prot\"")) << wrong.error.text;
+    std::filesystem::remove(path);
+    EXPECT_EQ(Line("serve", { "--config", "qwen35.toml" }).status, WEIR_OK);
+    EXPECT_EQ(Line("serve", { "--config", "qwen35" }).status, WEIR_OK);
+    EXPECT_EQ(Line("serve", { "--config", "absent" }).status, WEIR_ECONFIG);
+}
+
+TEST(Options, OwnValues)
+{
+    Line line("bench", { "--prompt", "128", "--depth", "0,512,8192", "--json", "-n", "9" });
+    ASSERT_EQ(line.status, WEIR_OK) << line.error.text;
+    EXPECT_EQ(weir_argument_int(line.arguments.get(), "prompt", 512), 128);
+    EXPECT_EQ(weir_argument_int(line.arguments.get(), "gen", 64), 9);
+    EXPECT_EQ(weir_argument_int(line.arguments.get(), "repeat", 5), 5);
+    EXPECT_TRUE(weir_argument_given(line.arguments.get(), "json"));
+    EXPECT_FALSE(weir_argument_given(line.arguments.get(), "explain"));
+    int64_t depths[WEIR_OPTION_NUMBERS];
+    ASSERT_EQ(weir_argument_numbers(line.arguments.get(), "depth", depths), 3u);
+    EXPECT_EQ(depths[2], 8192);
+    Line text("generate", { "--prompt", "-5 = x", "--max-tokens", "4" });
+    ASSERT_EQ(text.status, WEIR_OK) << text.error.text;
+    EXPECT_STREQ(text.text("prompt"), "-5 = x");
+    EXPECT_STREQ(Line("generate", { "--prompt=--a=b" }).text("prompt"), "--a=b");
+    EXPECT_STREQ(Line("generate", { "--prompt", "" }).text("prompt"), "");
+    EXPECT_EQ(Line("generate", { "--prompt", "x", "--" }).status, WEIR_OK);
+}
+
+TEST(Options, MistakesAreNamed)
+{
+    const struct { const char *command; Words words; const char *part; } cases[] = {
+        { "serve", { "--prot", "1" }, "unknown option \"--prot\"; the nearest is \"--port\"" },
+        { "serve", { "--prot=1" }, "unknown option \"--prot\"; the nearest is \"--port\"" },
+        { "serve", { "-model", "x" }, "unknown option \"-model\"; the nearest is \"--model\"" },
+        { "serve", { "-x" }, "unknown option \"-x\"" },
+        { "serve", { "--confg", "x" }, "\"--config\"" },
+        { "serve", { "--" , "x" }, "unexpected argument \"x\"" },
+        { "serve", { "x" }, "unexpected argument \"x\"" },
+        { "serve", { "-" }, "unexpected argument \"-\"" },
+        { "serve", { "" }, "unexpected argument \"\"" },
+        { "serve", { "--port" }, "--port needs a value: --port N" },
+        { "serve", { "--port", "--host", "x" }, "--port needs a value" },
+        { "serve", { "--port", "x" }, "--port: server.port = x: must be an integer" },
+        { "serve", { "--port=" }, "--port: server.port" },
+        { "serve", { "--insecure=1" }, "--insecure takes no value" },
+        { "serve", { "--plan=yes" }, "--plan takes no value" },
+        { "serve", { "--plan", "--plan" }, "--plan is given twice" },
+        { "serve", { "--config", "qwen35", "--config", "qwen35" }, "--config is given twice" },
+        { "serve", { "--set", "server.prot=1" }, "--set: unknown key \"server.prot\"" },
+        { "serve", { "--set", "server" }, "must be KEY=VALUE" },
+        { "serve", { "--policy", "h2o" }, "--policy: kv.policy.name: this version keeps every row" },
+        { "serve", { "--chunk", "100" }, "multiple of 64" },
+        { "serve", { "--prompt", "x" }, "unknown option \"--prompt\"" },
+        { "logits", { "--tokens", "1" }, "--out FILE is needed" },
+        { "logits", { "--tokens", "1", "--out", "x", "--decode-from", "-1" }, "must be an integer between 0 and 2147483647" },
+        { "bench", { "--prompt", "1.5" }, "--prompt 1.5: must be an integer" },
+        { "bench", { "--prompt", " 1" }, "must be an integer" },
+        { "bench", { "--prompt", "1," }, "must be an integer" },
+        { "bench", { "--gen", "99999999999999999999" }, "must be an integer" },
+        { "bench", { "--depth", "1,,2" }, "separated by commas" },
+        { "bench", { "--depth", "1,2," }, "separated by commas" },
+        { "bench", { "--depth", "" }, "separated by commas" },
+        { "bench", { "--depth", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17" }, "1 to 16 integers" },
+    };
+    for (const auto &test : cases) {
+        Line line(test.command, test.words);
+        EXPECT_EQ(line.status, WEIR_ECONFIG) << test.part;
+        EXPECT_TRUE(holds(line.error.text, test.part)) << test.part << " <- " << line.error.text;
+    }
+    const std::string longest(100000, 'x');
+    EXPECT_EQ(Line("serve", { ("--" + longest).c_str() }).status, WEIR_ECONFIG);
+    EXPECT_EQ(Line("serve", { "--set", longest.c_str() }).status, WEIR_ECONFIG);
+    EXPECT_EQ(Line("serve", { "--model", longest.c_str() }).status, WEIR_ECONFIG);
+    EXPECT_EQ(Line("serve", { "--config", longest.c_str() }).status, WEIR_ECONFIG);
+}
+
+TEST(Options, HelpWinsOverMissingValues)
+{
+    Line line("logits", { "--help" });
+    EXPECT_EQ(line.status, WEIR_OK);
+    EXPECT_EQ(line.arguments->wish, WEIR_WISH_HELP);
+    EXPECT_EQ(Line("logits", { "--version", "-h" }).arguments->wish, WEIR_WISH_HELP);
+    EXPECT_EQ(Line("serve", { "--print-config", "--port", "99" }).config().server.port, 99);
+}
+
+TEST(Commands, TablesAreWellFormed)
+{
+    size_t                    n = 0;
+    const weir_command *const commands = weir_commands(&n);
+    for (size_t c = 0; c < n; c++) {
+        std::vector<std::string> names;
+        std::string              letters = "h";
+        for (size_t g = 0; g < WEIR_OPTION_GROUPS && commands[c].groups[g] != nullptr; g++) {
+            for (size_t i = 0; i < commands[c].groups[g]->n; i++) {
+                const weir_option &option = commands[c].groups[g]->options[i];
+                EXPECT_EQ(std::count(names.begin(), names.end(), option.name), 0) << commands[c].name << " --" << option.name;
+                names.push_back(option.name);
+                if (option.letter != 0) {
+                    EXPECT_EQ(letters.find(option.letter), std::string::npos) << commands[c].name << " -" << option.letter;
+                    letters += option.letter;
+                }
+                const bool is_key = option.type == WEIR_OPTION_KEY || option.type == WEIR_OPTION_KEY_TRUE;
+                EXPECT_EQ(is_key, option.key != nullptr) << option.name;
+                EXPECT_EQ(option.value == nullptr, option.type == WEIR_OPTION_FLAG || option.type == WEIR_OPTION_KEY_TRUE) << option.name;
+                EXPECT_TRUE(is_key || option.help != nullptr) << option.name;
+            }
+        }
+        EXPECT_LE(names.size(), size_t(WEIR_OPTIONS));
+    }
+}
+
+TEST(Commands, HelpNamesEveryOptionWithinTheColumns)
+{
+    size_t                    n = 0;
+    const weir_command *const commands = weir_commands(&n);
+    for (size_t c = 0; c < n; c++) {
+        weir_buffer text = {};
+        ASSERT_EQ(weir_command_help(&text, "weir", &commands[c]), WEIR_OK);
+        for (size_t g = 0; g < WEIR_OPTION_GROUPS && commands[c].groups[g] != nullptr; g++)
+            for (size_t i = 0; i < commands[c].groups[g]->n; i++)
+                EXPECT_TRUE(holds(text.data, std::string("--") + commands[c].groups[g]->options[i].name));
+        EXPECT_TRUE(holds(text.data, std::string("Usage: weir ") + commands[c].name));
+        EXPECT_TRUE(holds(text.data, "--config NAME"));
+        std::string line;
+        for (const char *at = text.data; *at != '\0'; at++) {
+            if (*at != '\n') {
+                line += *at;
+                continue;
+            }
+            EXPECT_LE(line.size(), 100u) << line;
+            EXPECT_TRUE(line.empty() || line.back() != ' ') << "[" << line << "]";
+            line.clear();
+        }
+        weir_buffer_free(&text);
+    }
+}
+
+TEST(Main, ExitCodesAndStreams)
+{
+    Outcome o = run_main({});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_TRUE(o.out.empty() && holds(o.err, "Commands:"));
+    o = run_main({ "--help" });
+    EXPECT_EQ(o.code, 0);
+    EXPECT_TRUE(o.err.empty() && holds(o.out, "eval perplexity"));
+    o = run_main({ "--version" });
+    EXPECT_EQ(o.code, 0);
+    EXPECT_EQ(o.out, "weir 1.2.3\n");
+    EXPECT_EQ(run_main({ "serve", "--version" }).out, "weir 1.2.3\n");
+    o = run_main({ "generat" });
+    EXPECT_EQ(o.code, 2);
+    EXPECT_TRUE(holds(o.err, "unknown command \"generat\"; the nearest is \"generate\"")) << o.err;
+    EXPECT_TRUE(holds(run_main({ "eval", "perplexty" }).err, "the nearest is \"eval perplexity\""));
+    EXPECT_TRUE(holds(run_main({ "eval" }).err, "unknown command \"eval\""));
+    o = run_main({ "serve", "--prot" });
+    EXPECT_EQ(o.code, 2);
+    EXPECT_TRUE(holds(o.err, "`weir serve --help` lists the options")) << o.err;
+    EXPECT_TRUE(holds(run_main({ "--prot" }, "serve").err, "`serve --help` lists the options"));
+    o = run_main({ "serve", "--help-config" });
+    EXPECT_EQ(o.code, 0);
+    EXPECT_TRUE(holds(o.out, "[kv.policy]"));
+    o = run_main({ "serve", "--port", "99", "--print-config" });
+    EXPECT_TRUE(holds(o.out, "port = 99\n"));
+    EXPECT_EQ(ran, nullptr);
+}
+
+TEST(Main, RunsTheCommandWithItsModel)
+{
+    EXPECT_EQ(run_main({ "serve", "--model", "m.gguf" }).code, 0);
+    EXPECT_STREQ(ran, "serve");
+    EXPECT_EQ(run_main({ "eval", "retrieval", "--items", "f", "--model", "m.gguf" }).code, 0);
+    EXPECT_STREQ(ran, "eval retrieval");
+    EXPECT_EQ(run_main({ "--model", "x.gguf" }, "serve").code, 0);
+    EXPECT_STREQ(ran, "serve");
+    EXPECT_EQ(model_paths.back(), "x.gguf");
+    code_of_run = 3;
+    EXPECT_EQ(run_main({ "serve", "--model", "m.gguf" }).code, 3);
+    code_of_run = 0;
+
+    namespace fs = std::filesystem; /* the demo and the configurations are found below the folder the program starts in */
+    const fs::path old = fs::current_path(), folder = testing::TempDir() + "weir_cli_root";
+    fs::create_directories(folder / "configs");
+    std::ofstream(folder / "configs/mine.toml") << "[server]\nport = 7\n";
+    fs::current_path(folder);
+    Outcome o = run_main({ "serve" });
+    EXPECT_EQ(o.code, 1);
+    EXPECT_TRUE(holds(o.err, "--model PATH")) << o.err;
+    fs::create_directories(folder / "models/weir-demo");
+    o = run_main({ "serve", "--config", "mine" });
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_TRUE(holds(model_paths.back(), "/models/weir-demo"));
+    fs::current_path(old);
+    fs::remove_all(folder);
+}
+
+TEST(Main, FailuresHaveTheirExitCodes)
+{
+    weir_error error = {};
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(weir_fail(weir_error_set(&error, WEIR_ECONFIG, "a"), &error), 2);
+    EXPECT_EQ(weir_fail(weir_error_set(&error, WEIR_EINVAL, "b"), &error), 2);
+    EXPECT_EQ(weir_fail(weir_error_set(&error, WEIR_EFULL, "c"), &error), 3);
+    EXPECT_EQ(weir_fail(weir_error_set(&error, WEIR_EFORMAT, "d"), &error), 1);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "weir: a\nweir: b\nweir: c\nweir: d\n");
+}
