@@ -59,6 +59,8 @@ static weir_status load_tokens(const loader *loader)
     if (typed) WEIR_TRY(array_of(loader, KEY "token_type", WEIR_META_INT, WEIR_VOCABULARY_IDS, &types));
     if (typed && types.length != tokens.length)
         return weir_error_set(loader->error, WEIR_EFORMAT, KEY "token_type has %zu entries, " KEY "tokens %zu", types.length, tokens.length);
+    if (weir_vocabulary_reserve(&loader->tokenizer->vocabulary, tokens.length) != WEIR_OK)
+        return weir_error_set(loader->error, WEIR_ENOMEM, KEY "tokens: no memory for %zu tokens", tokens.length);
     for (size_t i = 0; i < tokens.length; i++) {
         weir_meta name, type = { .type = WEIR_META_INT, .integer = TYPE_NORMAL };
         if (!weir_meta_at(&tokens, i, &name) || name.type != WEIR_META_STRING || (typed && !weir_meta_at(&types, i, &type)))

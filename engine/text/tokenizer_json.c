@@ -100,6 +100,10 @@ static weir_status load_vocabulary(weir_tokenizer *tokenizer, const json_t *mode
 {
     json_t *const vocabulary = json_object_get(model, "vocab");
     if (!json_is_object(vocabulary)) return weir_error_set(error, WEIR_EFORMAT, "model.vocab is not an object");
+    if (json_object_size(vocabulary) > WEIR_VOCABULARY_IDS)
+        return weir_error_set(error, WEIR_EFORMAT, "model.vocab holds more than %d tokens", WEIR_VOCABULARY_IDS);
+    if (weir_vocabulary_reserve(&tokenizer->vocabulary, json_object_size(vocabulary)) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "model.vocab: no memory");
     const char *name;
     json_t     *value;
     json_object_foreach(vocabulary, name, value) {
