@@ -1,7 +1,7 @@
 /* offload/dispatch.h - picks a kernel for an op and runs it: the only way the engine reaches kernels.
  *
  * The table (kernels/list.inc) is tried in order, fastest first, ref last; the first row that does not reject runs. A pinned name goes
- * first. Picks are cached per stream and op after the first call with the same reject-relevant shape. */
+ * first. What the machine (or a forced lower ISA) cannot run is left out once, at open, so a pick is usually one call of reject(). */
 #pragma once
 #include <stdbool.h>
 
@@ -16,26 +16,32 @@ extern "C" {
 typedef struct weir_stream weir_stream;
 
 typedef struct weir_stream_options {
-    int32_t     n_threads;     /* 0: all cores */
+    int32_t     n_threads;     /* 0: as many as OpenMP would use, all cores by default */
     const char *isa;           /* NULL or "auto": best of the machine; "v2", "v3", "v4" force a lower one */
     const char *pins[WEIR_OP_COUNT]; /* kernel name per op, NULL: first that accepts */
 } weir_stream_options;
 
+/* ECONFIG for an unknown isa, an isa above the machine's, an unknown pin or a pin that this machine cannot run. */
 WEIR_MUST_CHECK weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error);
-void weir_stream_close(weir_stream *stream);
-const weir_caps *weir_stream_caps(const weir_stream *stream);
+void weir_stream_close(weir_stream *stream); /* NULL-safe */
+const weir_caps *weir_stream_caps(const weir_stream *stream); /* of the machine, cut to the forced isa */
 int32_t weir_stream_threads(const weir_stream *stream);
 
 /* Grows the scratch so that this call will fit: worst-case shapes at open, so that steps allocate nothing. */
 WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args);
-size_t weir_stream_scratch_bytes(const weir_stream *stream);
+size_t weir_stream_scratch_bytes(const weir_stream *stream); /* a call that needs more grows it: after warm-up this must not change */
 
 /* The row that would run, NULL if none accepts. `visit` (may be NULL) sees every row of the op with its reject reason (NULL: accepts). */
 typedef void (*weir_kernel_visitor)(void *user, const weir_kernel *kernel, const char *reject);
 const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user);
 const char *weir_op_name(weir_op op);
 bool weir_op_from_name(const char *name, weir_op *out);
-const weir_kernel *weir_kernel_table(size_t *count); /* all rows built for this target, for tests and benches */
+/* All rows of this build, for tests and benches: what the stream's machine cannot run is among them. */
+size_t weir_kernel_count(void);
+const weir_kernel *weir_kernel_at(size_t index);
+/* Why the stream would not run this row with these arguments, NULL: it would. And one row alone, past the order of the table. */
+const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args);
+WEIR_MUST_CHECK weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args);
 
 /* Typed entries. EUNSUPPORTED when no row accepts, else what the kernel returned. */
 WEIR_MUST_CHECK weir_status weir_embed(weir_stream *stream, const weir_embed_args *args);

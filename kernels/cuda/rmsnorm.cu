@@ -1,0 +1,118 @@
+/* kernels/cuda/rmsnorm.cu - root-mean-square norm (Zhang & Sennrich 2019) with the residual addition in the same pass.
+ *
+ * Why an override: at decode the op is a handful of rows, so it costs a launch and one trip to memory. The elements stay in registers
+ * between the sum of squares and the product (the single source reads them twice), a row is read by 16-byte loads, and the sum takes one
+ * shuffle tree per warp and one barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
+ *
+ * Threads per row depend on dim alone: a row's order of summation is the same in every batch. */
+#include <cuda_runtime.h>
+
+#include "kernels/abi/ops.h"
+
+namespace {
+
+constexpr int kWarp = 32, kVector = 4;
+
+__device__ __forceinline__ float4 sum_of(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+__device__ __forceinline__ float squares(float4 a) { return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w; }
+__device__ __forceinline__ float4 scaled(float4 a, float s, float4 w)
+{
+    return make_float4(a.x * s * w.x, a.y * s * w.y, a.z * s * w.z, a.w * s * w.w);
+}
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+
+/* The sum over THREADS threads that share a row; every one of them gets it. */
+template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *partial)
+{
+    x = warp_sum(x);
+    if (THREADS == kWarp) return x;
+    const int warp = threadIdx.x / kWarp;
+    if (threadIdx.x % kWarp == 0) partial[warp] = x;
+    __syncthreads();
+    float total = 0;
+#pragma unroll
+    for (int w = 0; w < THREADS / kWarp; w++) total += partial[w];
+    return total;
+}
+
+/* One (row, group) by THREADS threads, ROWS of them per block; each thread keeps up to KEPT vectors in registers. */
+template <int THREADS, int ROWS, int KEPT> __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
+{
+    __shared__ float partial[THREADS / kWarp];
+    const int64_t    unit = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
+    const int        tid = threadIdx.x % THREADS, n_vectors = (int)(args.dim / kVector);
+    if (ROWS > 1 && unit >= args.n_rows * args.n_groups) return; /* whole warps leave: THREADS is one warp then */
+    const int64_t row = unit / args.n_groups, group = unit % args.n_groups;
+    float4       *src = reinterpret_cast<float4 *>(args.src + row * args.src_stride + group * args.src_group_stride);
+    float4       *dst = reinterpret_cast<float4 *>(args.dst + row * args.dst_stride + group * args.dst_group_stride);
+    const float4 *add = args.add ? reinterpret_cast<const float4 *>(args.add + row * args.add_stride) : nullptr;
+    const float4 *weight = reinterpret_cast<const float4 *>(args.weight);
+    float4        kept[KEPT];
+    float         sum = 0;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = k * THREADS + tid;
+        if (i >= n_vectors) break;
+        kept[k] = src[i];
+        if (add) src[i] = kept[k] = sum_of(kept[k], add[i]);
+        sum += squares(kept[k]);
+    }
+    const float scale = rsqrtf(row_sum<THREADS>(sum, partial) / (float)args.dim + args.eps);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = k * THREADS + tid;
+        if (i >= n_vectors) break;
+        dst[i] = scaled(kept[k], scale, weight[i]);
+    }
+}
+
+bool aligned(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+const char *reject(const weir_caps *caps, const void *op_args)
+{
+    const auto *args = static_cast<const weir_rmsnorm_args *>(op_args);
+    if (caps->cuda_capability < 90) return "built for sm_90";
+    if (args->dim <= 0 || args->dim % kVector != 0) return "dim % 4 != 0";
+    if (args->dim > 16384) return "dim > 16384";
+    if (!aligned(args->dst) || !aligned(args->src) || !aligned(args->weight) || !aligned(args->add)) return "arrays not 16-byte aligned";
+    const int64_t strides = args->src_stride | args->src_group_stride | args->dst_stride | args->dst_group_stride | args->add_stride;
+    return strides % kVector != 0 ? "strides % 4 != 0" : nullptr;
+}
+
+template <int THREADS, int ROWS, int KEPT> void launch(const weir_rmsnorm_args &args, cudaStream_t stream)
+{
+    const int64_t units = args.n_rows * args.n_groups;
+    rmsnorm<THREADS, ROWS, KEPT><<<(unsigned)((units + ROWS - 1) / ROWS), THREADS * ROWS, 0, stream>>>(args);
+}
+
+weir_status run(const weir_kernel_context *context, const void *op_args)
+{
+    const auto &args   = *static_cast<const weir_rmsnorm_args *>(op_args);
+    const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
+    if (args.add && args.n_groups != 1) return WEIR_EINVAL;
+    if (args.n_rows <= 0 || args.n_groups <= 0) return WEIR_OK;
+    if (args.n_rows * args.n_groups > INT32_MAX) return WEIR_EINVAL;
+    if (args.dim <= 256) /* the norm of a head: four rows per block, no barrier */
+        launch<32, 4, 2>(args, stream);
+    else if (args.dim <= 1024)
+        launch<128, 1, 2>(args, stream);
+    else if (args.dim <= 4096)
+        launch<256, 1, 4>(args, stream);
+    else
+        launch<512, 1, 8>(args, stream);
+    return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
+}
+
+}  // namespace
+
+/* Tolerance: as the single source, and rsqrtf's 2 units in the last place. */
+extern "C" {
+extern const weir_kernel weir_kernel_cuda_rmsnorm;
+const weir_kernel weir_kernel_cuda_rmsnorm = { WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm.sm_90", 1e-7, 2e-6, reject, nullptr, run };
+}

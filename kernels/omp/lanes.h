@@ -1,0 +1,236 @@
+/* kernels/omp/lanes.h - the only text that differs between targets: how the lanes of a kernel are spread over threads and registers.
+ *
+ *   host             1 thread per team, its lanes are SIMD registers     -> LANES is `omp simd`, barriers vanish
+ *   nvptx            128 threads per team, one lane each                 -> LANES is empty, barriers are real
+ *   emulated device  WEIR_EMULATE_LANES threads on the CPU, one lane each: the device's control flow under a debugger or TSan
+ *
+ * Every file of kernels/omp is compiled once per target with -DWEIR_ISA=v2|v3|v4|emulated|nvptx and exports one row, WEIR_K_ROW(file name).
+ * A region has the shape
+ *     #pragma omp target teams ... num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+ *     {   team-shared arrays
+ *         #pragma omp parallel num_threads(LANE_THREADS)
+ *         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) unit(u, omp_get_thread_num());   }
+ * so a team forks once, units are dealt round robin, and what a unit computes never depends on how many teams there are. */
+#pragma once
+#include <assert.h>
+#include <float.h>
+#include <omp.h>
+#include <stdint.h>
+
+#include "kernels/abi/ops.h"
+
+/* ---- names ------------------------------------------------------------------------------------------------- */
+#define WEIR_PASTE3_(a, b, c) a##b##_##c
+#define WEIR_PASTE3(a, b, c)  WEIR_PASTE3_(a, b, c)
+#define WEIR_TEXT_(a)         #a
+#define WEIR_TEXT(a)          WEIR_TEXT_(a)
+#define WEIR_K(op)            WEIR_PASTE3(weir_k_omp_, op, WEIR_ISA)      /* weir_k_omp_rmsnorm_v4: the run function        */
+#define WEIR_K_ROW(op)        WEIR_PASTE3(weir_kernel_omp_, op, WEIR_ISA) /* weir_kernel_omp_rmsnorm_v4: its row            */
+#define WEIR_K_NAME(text)     "omp." text "." WEIR_TEXT(WEIR_ISA)         /* "omp.rmsnorm.v4"                               */
+
+#define WEIR_PRAGMA(text) _Pragma(#text)
+#define WEIR_INLINE       static inline __attribute__((always_inline))
+#define UNROLL            WEIR_PRAGMA(unroll)
+
+/* ---- threads and loops --------------------------------------------------------------------------------------- */
+#if defined(__NVPTX__)
+enum { LANE_THREADS = 128 };
+#elif defined(WEIR_EMULATE_LANES)
+enum { LANE_THREADS = WEIR_EMULATE_LANES };
+#else
+enum { LANE_THREADS = 1 };
+#endif
+
+/* LANES stands before a loop whose iterations are independent; LANES_SUM adds into x. UNROLL_DEVICE unrolls where an array must live
+ * in registers of many threads, and leaves the loop alone where it lives in L1. */
+#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+#define LANES
+#define LANES_SUM(x)
+#define TEAM_BARRIER  WEIR_PRAGMA(omp barrier)
+#define UNROLL_DEVICE WEIR_PRAGMA(unroll)
+#define PREFETCH(p)   ((void)(p))
+#else
+#define LANES         WEIR_PRAGMA(omp simd simdlen(16))
+#define LANES_SUM(x)  WEIR_PRAGMA(omp simd reduction(+ : x) simdlen(16))
+#define TEAM_BARRIER
+#define UNROLL_DEVICE WEIR_PRAGMA(nounroll)
+#define PREFETCH(p)   __builtin_prefetch((p), 0, 3)
+#endif
+
+/* ---- launch shape -------------------------------------------------------------------------------------------- */
+/* The host pass of a GPU build must ask for the device's shape, so these are functions, not constants. */
+enum { DEVICE_LANE_THREADS = 128, DEVICE_TEAMS_MAX = 65535 };
+
+static inline bool lane_on_device(const weir_kernel_context *context)
+{
+    return omp_get_num_devices() > 0 && context->omp_device != omp_get_initial_device();
+}
+
+static inline int lane_teams(const weir_kernel_context *context, int64_t n_units)
+{
+    int64_t most = context->n_threads > 0 ? context->n_threads : omp_get_max_threads();
+    if (lane_on_device(context)) most = DEVICE_TEAMS_MAX;
+    return (int)(n_units < most ? n_units : most);
+}
+
+static inline int lane_threads(const weir_kernel_context *context) { return lane_on_device(context) ? DEVICE_LANE_THREADS : LANE_THREADS; }
+
+/* ---- vectors: LANE_WIDTH values that one thread holds in one register -------------------------------------------- */
+/* LANE_ROWS rows of LANE_VECTORS vectors are the accumulators of a register-blocked product: they fill the register file. */
+#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+enum { LANE_WIDTH = 1, LANE_ROWS = 8, LANE_VECTORS = 1 };
+#elif defined(__AVX512F__)
+enum { LANE_WIDTH = 16, LANE_ROWS = 8, LANE_VECTORS = 2 };
+#elif defined(__AVX__)
+enum { LANE_WIDTH = 8, LANE_ROWS = 4, LANE_VECTORS = 2 };
+#else
+enum { LANE_WIDTH = 4, LANE_ROWS = 4, LANE_VECTORS = 2 };
+#endif
+
+#pragma omp declare target
+
+#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+typedef float    lane_float;
+typedef int32_t  lane_int;
+WEIR_INLINE lane_float lane_load(const float *p) { return *p; }
+WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n) { return n > 0 ? *p : 0.0f; }
+WEIR_INLINE void       lane_store_part(float *p, lane_float x, int64_t n) { if (n > 0) *p = x; }
+WEIR_INLINE void       lane_store(float *p, lane_float x) { *p = x; }
+WEIR_INLINE lane_float lane_load_half(const _Float16 *p) { return (float)*p; }
+WEIR_INLINE lane_int   lane_iota(void) { return 0; }
+WEIR_INLINE float      lane_first(lane_float x) { return x; }
+WEIR_INLINE float      lane_max_of(lane_float x) { return x; }
+WEIR_INLINE float      lane_sum_of(lane_float x) { return x; }
+#else
+typedef float    lane_float __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef int32_t  lane_int __attribute__((ext_vector_type(LANE_WIDTH)));
+WEIR_INLINE lane_float lane_load(const float *p)
+{
+    lane_float x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return x;
+}
+WEIR_INLINE void lane_store(float *p, lane_float x) { __builtin_memcpy(p, &x, sizeof x); }
+/* The first n lanes, the others zero or left alone; any n. */
+WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n)
+{
+    if (n >= LANE_WIDTH) return lane_load(p);
+    float part[LANE_WIDTH] = { 0 };
+    for (int64_t i = 0; i < n; i++) part[i] = p[i];
+    return lane_load(part);
+}
+WEIR_INLINE void lane_store_part(float *p, lane_float x, int64_t n)
+{
+    if (n >= LANE_WIDTH) {
+        lane_store(p, x);
+        return;
+    }
+    float part[LANE_WIDTH];
+    lane_store(part, x);
+    for (int64_t i = 0; i < n; i++) p[i] = part[i];
+}
+WEIR_INLINE lane_int lane_iota(void)
+{
+    lane_int x;
+    UNROLL
+    for (int i = 0; i < LANE_WIDTH; i++) x[i] = i;
+    return x;
+}
+#if defined(__F16C__)
+WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
+{
+    typedef _Float16 lane_half __attribute__((ext_vector_type(LANE_WIDTH)));
+    lane_half x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, lane_float);
+}
+#else
+/* Without F16C: move exponent and mantissa into place, rebias by a product (exact, subnormals too), restore infinities and NaN. */
+WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
+{
+    typedef uint16_t lane_bits __attribute__((ext_vector_type(LANE_WIDTH)));
+    lane_bits bits;
+    __builtin_memcpy(&bits, p, sizeof bits);
+    const lane_int x = __builtin_convertvector(bits, lane_int), magnitude = x & 0x7fff;
+    union { lane_int i; lane_float f; } y = { .i = magnitude << 13 };
+    y.f *= 0x1p112f;
+    y.i |= (x & 0x8000) << 16;
+    y.i |= (magnitude >= 0x7c00) & 0x7f800000;
+    return y.f;
+}
+#endif
+WEIR_INLINE float lane_first(lane_float x) { return x[0]; }
+/* Halving, so that the order of a sum is fixed by this text and not by the compiler. */
+WEIR_INLINE float lane_max_of(lane_float x)
+{
+    float t[LANE_WIDTH];
+    __builtin_memcpy(t, &x, sizeof t);
+    UNROLL
+    for (int n = LANE_WIDTH / 2; n > 0; n /= 2) {
+        UNROLL
+        for (int i = 0; i < n; i++) t[i] = t[i] > t[i + n] ? t[i] : t[i + n];
+    }
+    return t[0];
+}
+WEIR_INLINE float lane_sum_of(lane_float x)
+{
+    float t[LANE_WIDTH];
+    __builtin_memcpy(t, &x, sizeof t);
+    UNROLL
+    for (int n = LANE_WIDTH / 2; n > 0; n /= 2) {
+        UNROLL
+        for (int i = 0; i < n; i++) t[i] += t[i + n];
+    }
+    return t[0];
+}
+#endif
+
+/* mask ? a : b in every lane. (The warning: clang takes a vector condition for a scalar one.) */
+_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversion\"")
+WEIR_INLINE lane_float lane_select(lane_int mask, lane_float a, lane_float b) { return mask ? a : b; }
+_Pragma("clang diagnostic pop")
+
+/* a * b + c, one rounding where the target has it. Written out where bits must not depend on which product the compiler fuses. */
+#if defined(__FMA__) || defined(__NVPTX__)
+WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c) { return __builtin_elementwise_fma(a, b, c); }
+#else
+WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c) { return a * b + c; }
+#endif
+WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select(a > b, a, b); }
+
+/* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion that could trap: any bits in, some bits out. */
+WEIR_INLINE lane_float lane_exp2(lane_float x)
+{
+    const float to_integer = 0x1.8p23f; /* adding it rounds to nearest and leaves the integer in the low bits */
+    union { lane_float f; lane_int i; } n = { .f = x + to_integer }, y;
+    const lane_float f = x - (n.f - to_integer);
+    y.f = (((((1.54531634e-4f * f + 1.33908633e-3f) * f + 9.61808302e-3f) * f + 5.55035695e-2f) * f + 2.40226507e-1f) * f + 6.93147182e-1f) * f
+        + 1.0f;
+    y.i += n.i << 23;
+    return lane_select(x < -125.0f, (lane_float)0.0f, y.f);
+}
+
+/* ---- scalar functions that `omp simd` loops can vectorise ------------------------------------------------------ */
+WEIR_INLINE float lane_exp(float x)
+{
+    const float to_integer = 0x1.8p23f, log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    union { float f; int32_t i; uint32_t u; } n = { .f = x * log2e + to_integer }, scale;
+    const float k = n.f - to_integer, f = (x - k * ln2_high) - k * ln2_low;
+    const float p = ((((1.9875691e-4f * f + 1.3981999e-3f) * f + 8.3334519e-3f) * f + 4.1665796e-2f) * f + 1.6666665e-1f) * f + 0.5f;
+    scale.u = (n.u + 127u) << 23;
+    return (p * f * f + f + 1.0f) * scale.f;
+}
+WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
+WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
+
+/* ---- dealing units to teams ------------------------------------------------------------------------------------ */
+WEIR_INLINE int64_t lane_first_unit(void)
+{
+    assert(omp_get_num_threads() == LANE_THREADS && "num_threads is a request: the runtime's limits gave the team fewer lanes");
+    return omp_get_team_num();
+}
+WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_teams(); }
+
+#pragma omp end declare target

@@ -1,0 +1,89 @@
+/* kernels/omp/rope.c - rotary position embedding (Su et al. 2021), half split and pairs.
+ *
+ * The angle is the f32 product of position and frequency, as models were trained with. It reaches the context length in radians, where
+ * f32 range reduction would be useless: the multiple of pi/2 is taken off in double, then sine and cosine are f32 polynomials on
+ * [-pi/4, pi/4] (error 1e-7). They are computed once per row and pair and shared by all heads. */
+#include "kernels/omp/lanes.h"
+
+enum { PAIRS = 128 }; /* at a time in team memory */
+
+#pragma omp declare target
+WEIR_INLINE void sine_cosine(float angle, float *sine, float *cosine)
+{
+    const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0, half_pi_low = 0x1.1a62633145c07p-54;
+    const double to_integer = 0x1.8p52;
+    union { double f; int64_t i; } quarter = { .f = (double)angle * two_over_pi + to_integer };
+    const double k = quarter.f - to_integer;
+    const float  r = (float)(((double)angle - k * half_pi_high) - k * half_pi_low), r2 = r * r;
+    const float  s = r + r * r2 * (-1.6666654611e-1f + r2 * (8.3321608736e-3f + r2 * -1.9515295891e-4f));
+    const float  c = 1.0f + r2 * (-0.5f + r2 * (4.166664568298827e-2f + r2 * (-1.388731625493765e-3f + r2 * 2.443315711809948e-5f)));
+    const bool   swapped = (quarter.i & 1) != 0;
+    const float  sine_of = swapped ? c : s, cosine_of = swapped ? s : c;
+    *sine = (quarter.i & 2) != 0 ? -sine_of : sine_of;
+    *cosine = ((quarter.i + 1) & 2) != 0 ? -cosine_of : cosine_of;
+}
+
+/* Pairs [first, first + n) of one row, all heads. sine, cosine [PAIRS] are shared by the team. */
+WEIR_INLINE void rotate(float *row, const float *frequencies, float position, float magnitude, int64_t n_heads, int64_t head_stride, int64_t half,
+                        int64_t first, int64_t n, const bool pairs, float *restrict sine, float *restrict cosine, int tid)
+{
+    LANES
+    for (int64_t i = tid; i < n; i += LANE_THREADS) {
+        float s, c;
+        sine_cosine(position * frequencies[first + i], &s, &c);
+        sine[i] = s * magnitude;
+        cosine[i] = c * magnitude;
+    }
+    TEAM_BARRIER
+    for (int64_t h = 0; h < n_heads; h++) {
+        float *const x = row + h * head_stride;
+        LANES
+        for (int64_t i = tid; i < n; i += LANE_THREADS) {
+            float *const a = x + (pairs ? 2 * (first + i) : first + i), *const b = pairs ? a + 1 : a + half;
+            const float  u = *a, v = *b;
+            *a = u * cosine[i] - v * sine[i];
+            *b = v * cosine[i] + u * sine[i];
+        }
+    }
+    TEAM_BARRIER
+}
+#pragma omp end declare target
+
+static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *op_args)
+{
+    const weir_rope_args *const args = op_args;
+    if (args->rotary_dim < 0 || args->rotary_dim % 2 != 0) return WEIR_EINVAL;
+    float *const         x = args->x;
+    const int32_t *const positions = args->positions;
+    const float *const   frequencies = args->frequencies;
+    const int64_t        n_rows = args->n_rows, n_heads = args->n_heads, half = args->rotary_dim / 2;
+    const int64_t        row_stride = args->row_stride, head_stride = args->head_stride;
+    const float          magnitude = args->magnitude;
+    const bool           pairs = args->pairing == WEIR_ROPE_PAIRS;
+    if (n_rows <= 0) return WEIR_OK;
+
+    #pragma omp target teams is_device_ptr(x, positions, frequencies) device(context->omp_device) \
+        num_teams(lane_teams(context, n_rows)) thread_limit(lane_threads(context))
+    {
+        float sine[PAIRS], cosine[PAIRS];
+        #pragma omp parallel num_threads(LANE_THREADS)
+        for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
+            for (int64_t first = 0; first < half; first += PAIRS) {
+                const int64_t n = half - first < PAIRS ? half - first : PAIRS;
+                float *const  row = x + r * row_stride;
+                const float   position = (float)positions[r];
+                if (pairs)
+                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, true, sine, cosine, omp_get_thread_num());
+                else
+                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, false, sine, cosine, omp_get_thread_num());
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Tolerance: sine and cosine are good to 2e-7; a rotated value may cancel, so the bound is absolute in units of the pair's length. */
+extern const weir_kernel WEIR_K_ROW(rope);
+const weir_kernel WEIR_K_ROW(rope) = {
+    .op = WEIR_OP_ROPE, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("rope"), .atol = 2e-6, .rtol = 2e-6, .run = WEIR_K(rope),
+};

@@ -1,0 +1,88 @@
+/* offload/bandwidth.c - a sum over a large buffer with the widest registers of the machine, one contiguous part per thread. */
+#include "offload/bandwidth.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/base/clock.h"
+#include "offload/caps.h"
+
+enum { MAX_REPETITIONS = 1000, VECTOR_BYTES = 64, CHAINS = 4, STEP = VECTOR_BYTES * CHAINS };
+#define HUGE_PAGE ((size_t)2 << 20)
+#define DEFAULT_BYTES ((size_t)256 << 20)
+
+typedef uint64_t vector __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint64_t (*sum_function)(const char *data, size_t bytes);
+
+/* Four chains hide the latency of an add; the compiler splits a vector where registers are narrower. */
+static inline __attribute__((always_inline)) uint64_t sum_body(const char *data, size_t bytes)
+{
+    vector sums[CHAINS] = { 0 };
+    for (size_t at = 0; at < bytes; at += STEP)
+        for (size_t c = 0; c < CHAINS; c++) sums[c] += *(const vector *)(const void *)(data + at + c * VECTOR_BYTES);
+    const vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    uint64_t     sum = 0;
+    for (int lane = 0; lane < 8; lane++) sum += all[lane];
+    return sum;
+}
+static uint64_t sum_v2(const char *data, size_t bytes) { return sum_body(data, bytes); }
+__attribute__((target("avx2"))) static uint64_t sum_v3(const char *data, size_t bytes) { return sum_body(data, bytes); }
+__attribute__((target("avx512f"))) static uint64_t sum_v4(const char *data, size_t bytes) { return sum_body(data, bytes); }
+
+static sum_function widest_sum(void)
+{
+    const weir_caps caps = weir_caps_detect();
+    return caps.x86_v4 ? sum_v4 : caps.x86_v3 ? sum_v3 : sum_v2;
+}
+
+/* bytes is a multiple of n_threads * STEP. The first touch is by the thread that will read: pages are local to it. */
+static void touch(char *data, size_t bytes, int32_t n_threads)
+{
+    const size_t part = bytes / (size_t)n_threads;
+#pragma omp parallel for num_threads(n_threads) schedule(static, 1)
+    for (int32_t t = 0; t < n_threads; t++) memset(data + part * (size_t)t, t + 1, part);
+}
+
+static uint64_t sum_all(sum_function sum, const char *data, size_t bytes, int32_t n_threads)
+{
+    const size_t part  = bytes / (size_t)n_threads;
+    uint64_t     total = 0;
+#pragma omp parallel for num_threads(n_threads) schedule(static, 1) reduction(+ : total)
+    for (int32_t t = 0; t < n_threads; t++) total += sum(data + part * (size_t)t, part);
+    return total;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_t bytes, int32_t repetitions, weir_error *error)
+{
+    if (n_threads == 0) n_threads = omp_get_max_threads();
+    if (repetitions == 0) repetitions = 12;
+    if (bytes == 0) bytes = DEFAULT_BYTES;
+    if (n_threads < 1 || n_threads > 1024 || repetitions < 1 || repetitions > MAX_REPETITIONS || bytes > SIZE_MAX / 2)
+        return weir_error_set(error, WEIR_EINVAL, "bandwidth: %d threads, %d repetitions: out of range", n_threads, repetitions);
+    const size_t granule = (size_t)n_threads * STEP, rounded = (bytes + granule - 1) / granule * granule;
+    double       rates[MAX_REPETITIONS];
+    char        *data = aligned_alloc(HUGE_PAGE, (rounded + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    if (!data) return weir_error_set(error, WEIR_ENOMEM, "bandwidth: no %zu bytes for the buffer", rounded);
+    (void)madvise(data, rounded, MADV_HUGEPAGE);
+    touch(data, rounded, n_threads);
+    const sum_function sum = widest_sum();
+    for (int32_t r = -1; r < repetitions; r++) { /* the first wakes the threads and is not counted */
+        const int64_t start = weir_clock_ns();
+        const uint64_t total = sum_all(sum, data, rounded, n_threads);
+        __asm__ volatile("" : : "r"(total)); /* the sum is used */
+        const int64_t spent = weir_clock_ns() - start;
+        if (r >= 0) rates[r] = (double)rounded / (double)(spent > 0 ? spent : 1);
+    }
+    free(data);
+    qsort(rates, (size_t)repetitions, sizeof rates[0], ascending);
+    *out = (weir_bandwidth){ .best = rates[repetitions - 1], .median = rates[repetitions / 2], .n_threads = n_threads };
+    return WEIR_OK;
+}

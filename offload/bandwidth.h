@@ -1,0 +1,26 @@
+/* offload/bandwidth.h - the machine's read bandwidth, measured: the figure that memory-bound kernels are compared with.
+ *
+ * It differs between processes on one machine (threads land on other core complexes), so whoever reports a speed measures this
+ * beside it, in the same process. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_bandwidth {
+    double  best, median; /* GB/s (1e9 bytes) over the repetitions */
+    int32_t n_threads;
+} weir_bandwidth;
+
+/* Sums a buffer of `bytes` (0: 256 MiB; take several times the last-level cache) with all threads, `repetitions` times (0: 12). */
+WEIR_MUST_CHECK weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_t bytes, int32_t repetitions,
+                                                   weir_error *error);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,31 @@
+/* offload/caps.c - cpuid, through the compiler's runtime (which also reads XCR0). */
+#include "offload/caps.h"
+
+weir_caps weir_caps_detect(void)
+{
+    weir_caps caps = { 0 };
+    __builtin_cpu_init();
+    caps.x86_v2      = __builtin_cpu_supports("x86-64-v2") != 0;
+    caps.x86_v3      = __builtin_cpu_supports("x86-64-v3") != 0;
+    caps.x86_v4      = __builtin_cpu_supports("x86-64-v4") != 0;
+    caps.avx512_vnni = caps.x86_v4 && __builtin_cpu_supports("avx512vnni");
+    caps.avx512_bf16 = caps.x86_v4 && __builtin_cpu_supports("avx512bf16");
+    return caps;
+}
+
+weir_caps weir_caps_limited(weir_caps caps, weir_isa isa)
+{
+    if (isa == WEIR_ISA_ANY) return caps;
+    caps.x86_v3 = caps.x86_v3 && isa >= WEIR_ISA_V3;
+    caps.x86_v4 = caps.x86_v4 && isa >= WEIR_ISA_V4;
+    caps.avx512_vnni = caps.avx512_vnni && caps.x86_v4;
+    caps.avx512_bf16 = caps.avx512_bf16 && caps.x86_v4;
+    return caps;
+}
+
+weir_isa weir_caps_isa(const weir_caps *caps)
+{
+    if (caps->x86_v4) return WEIR_ISA_V4;
+    if (caps->x86_v3) return WEIR_ISA_V3;
+    return caps->x86_v2 ? WEIR_ISA_V2 : WEIR_ISA_ANY;
+}

@@ -1,0 +1,329 @@
+/* offload/dispatch.c - streams: which rows of the table this machine may run, the choice among them, and the scratch they share.
+ *
+ * Scratch is one block per stream, grown to the largest call and never shrunk. It is not charged to a ledger here: the engine asks
+ * weir_stream_scratch_bytes after its worst-case reserves and charges that. */
+#include "offload/dispatch.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "offload/caps.h"
+#include "offload/table.h"
+
+enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
+#define SCRATCH_STEP ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
+
+struct weir_stream {
+    weir_caps              caps;    /* cut to the forced isa */
+    weir_isa               forced;  /* ANY: not forced */
+    const weir_kernel    **allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
+    size_t                 first[WEIR_OP_COUNT + 1];
+    weir_kernel_context    context;
+};
+
+static const char *const op_names[WEIR_OP_COUNT] = {
+    [WEIR_OP_EMBED] = "embed",         [WEIR_OP_RMSNORM] = "rmsnorm",           [WEIR_OP_GATED_RMSNORM] = "gated_rmsnorm",
+    [WEIR_OP_ROPE] = "rope",           [WEIR_OP_MATMUL] = "matmul",             [WEIR_OP_SWIGLU] = "swiglu",
+    [WEIR_OP_SIGMOID_GATE] = "sigmoid_gate", [WEIR_OP_ADD] = "add",             [WEIR_OP_KV_WRITE] = "kv_write",
+    [WEIR_OP_ATTENTION] = "attention", [WEIR_OP_CONV1D] = "conv1d",             [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
+};
+
+const char *weir_op_name(weir_op op)
+{
+    return op >= 0 && op < WEIR_OP_COUNT ? op_names[op] : "unknown";
+}
+
+bool weir_op_from_name(const char *name, weir_op *out)
+{
+    for (int op = 0; op < WEIR_OP_COUNT; op++)
+        if (strcmp(name, op_names[op]) == 0) {
+            *out = (weir_op)op;
+            return true;
+        }
+    return false;
+}
+
+size_t weir_kernel_count(void)
+{
+    size_t count;
+    (void)weir_table_rows(&count);
+    return count;
+}
+
+const weir_kernel *weir_kernel_at(size_t index)
+{
+    size_t                count;
+    const weir_table_row *rows = weir_table_rows(&count);
+    return index < count ? rows[index].kernel : NULL;
+}
+
+static bool isa_from_name(const char *name, weir_isa *out)
+{
+    static const struct { const char *name; weir_isa isa; } names[] = {
+        { "auto", WEIR_ISA_ANY }, { "v2", WEIR_ISA_V2 }, { "v3", WEIR_ISA_V3 }, { "v4", WEIR_ISA_V4 },
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i].name) == 0) {
+            *out = names[i].isa;
+            return true;
+        }
+    return false;
+}
+
+/* Why no arguments at all could make this row run here. A forced level is told apart from a machine that is not able. */
+static const char *row_barred(const weir_stream *stream, const weir_table_row *row)
+{
+    static const char *const forced_text[] = { NULL, "isa v2 forced", "isa v3 forced", NULL };
+    static const char *const needs_text[]  = { NULL, "needs x86-64-v2", "needs x86-64-v3", "needs x86-64-v4" };
+    if (row->isa == WEIR_ISA_ANY) return NULL;
+    if (stream->forced != WEIR_ISA_ANY && row->isa > stream->forced) return forced_text[stream->forced];
+    return row->isa > weir_caps_isa(&stream->caps) ? needs_text[row->isa] : NULL;
+}
+
+static const weir_table_row *row_named(weir_op op, const char *name)
+{
+    size_t                count;
+    const weir_table_row *rows = weir_table_rows(&count);
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].kernel->op == op && strcmp(rows[i].kernel->name, name) == 0) return &rows[i];
+    return NULL;
+}
+
+/* Fills allowed[] for one op: the pin, then the table's order. */
+static weir_status list_op(weir_stream *stream, weir_op op, const char *pin, size_t *n, weir_error *error)
+{
+    size_t                count;
+    const weir_table_row *rows = weir_table_rows(&count), *pinned = NULL;
+    if (pin) {
+        pinned = row_named(op, pin);
+        if (!pinned)
+            return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": no such kernel; `weir bench --explain` lists them",
+                                  op_names[op], pin);
+        const char *barred = row_barred(stream, pinned);
+        if (barred) return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": %s", op_names[op], pin, barred);
+        stream->allowed[(*n)++] = pinned->kernel;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].kernel->op == op && &rows[i] != pinned && !row_barred(stream, &rows[i])) stream->allowed[(*n)++] = rows[i].kernel;
+    return WEIR_OK;
+}
+
+static weir_status force_isa(weir_stream *stream, const char *name, weir_error *error)
+{
+    const weir_isa best = weir_caps_isa(&stream->caps);
+    if (!isa_from_name(name, &stream->forced))
+        return weir_error_set(error, WEIR_ECONFIG, "kernels.isa = \"%s\": must be auto, v2, v3 or v4", name);
+    if (stream->forced > best)
+        return weir_error_set(error, WEIR_ECONFIG, "kernels.isa = \"%s\": this machine stops at x86-64-v%d; use auto", name,
+                              best == WEIR_ISA_ANY ? 1 : (int)best - WEIR_ISA_V2 + 2);
+    stream->caps = weir_caps_limited(stream->caps, stream->forced);
+    return WEIR_OK;
+}
+
+weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error)
+{
+    weir_status status = WEIR_OK;
+    size_t      n      = 0;
+    *out               = NULL;
+    if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
+        return weir_error_set(error, WEIR_ECONFIG, "kernels.threads = %d: must be 0 (all cores) to %d", options->n_threads, MAX_THREADS);
+    weir_stream *stream = calloc(1, sizeof *stream);
+    if (stream) stream->allowed = calloc(weir_kernel_count() + 1, sizeof *stream->allowed);
+    if (!stream || !stream->allowed) {
+        status = weir_error_set(error, WEIR_ENOMEM, "no memory for a kernel stream");
+        goto done;
+    }
+    stream->context.n_threads  = options->n_threads ? options->n_threads : omp_get_max_threads();
+    stream->context.omp_device = omp_get_initial_device();
+    stream->caps               = weir_caps_detect();
+    status                     = force_isa(stream, options->isa ? options->isa : "auto", error);
+    for (int op = 0; op < WEIR_OP_COUNT && status == WEIR_OK; op++) {
+        status                = list_op(stream, (weir_op)op, options->pins[op], &n, error);
+        stream->first[op + 1] = n;
+    }
+done:
+    if (status == WEIR_OK)
+        *out = stream;
+    else
+        weir_stream_close(stream);
+    return status;
+}
+
+void weir_stream_close(weir_stream *stream)
+{
+    if (!stream) return;
+    free(stream->context.scratch);
+    free(stream->allowed);
+    free(stream);
+}
+
+const weir_caps *weir_stream_caps(const weir_stream *stream)
+{
+    return &stream->caps;
+}
+
+int32_t weir_stream_threads(const weir_stream *stream)
+{
+    return stream->context.n_threads;
+}
+
+size_t weir_stream_scratch_bytes(const weir_stream *stream)
+{
+    return stream->context.scratch_bytes;
+}
+
+static const char *row_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args)
+{
+    return kernel->reject ? kernel->reject(&stream->caps, args) : NULL;
+}
+
+static const weir_kernel *first_accepting(const weir_stream *stream, weir_op op, const void *args)
+{
+    for (size_t i = stream->first[op]; i < stream->first[op + 1]; i++)
+        if (!row_reject(stream, stream->allowed[i], args)) return stream->allowed[i];
+    return NULL;
+}
+
+const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args)
+{
+    const weir_table_row *row = row_named(kernel->op, kernel->name);
+    if (!row) return "not in the table";
+    const char *barred = row_barred(stream, row);
+    return barred ? barred : row_reject(stream, kernel, args);
+}
+
+const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user)
+{
+    if (visit) {
+        size_t                count;
+        const weir_table_row *rows = weir_table_rows(&count);
+        for (size_t i = 0; i < count; i++)
+            if (rows[i].kernel->op == op) visit(user, rows[i].kernel, weir_kernel_reject(stream, rows[i].kernel, args));
+    }
+    return first_accepting(stream, op, args);
+}
+
+/* The old contents are not kept: scratch never outlives a call. */
+static weir_status grow_scratch(weir_stream *stream, size_t bytes)
+{
+    if (bytes <= stream->context.scratch_bytes) return WEIR_OK;
+    if (!weir_align_size(&bytes, bytes, SCRATCH_STEP)) return WEIR_ENOMEM;
+    void *scratch = aligned_alloc(SCRATCH_ALIGNMENT, bytes);
+    if (!scratch) return WEIR_ENOMEM;
+    free(stream->context.scratch);
+    stream->context.scratch       = scratch;
+    stream->context.scratch_bytes = bytes;
+    return WEIR_OK;
+}
+
+weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args)
+{
+    const weir_kernel *kernel = first_accepting(stream, op, args);
+    if (!kernel) return WEIR_EUNSUPPORTED;
+    return grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0);
+}
+
+weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args)
+{
+    WEIR_TRY(grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0));
+    /* oneDNN and the kernels size their teams by the calling thread's setting: it follows the stream. */
+    if (omp_get_max_threads() != stream->context.n_threads) omp_set_num_threads(stream->context.n_threads);
+    return kernel->run(&stream->context, args);
+}
+
+static weir_status run_op(weir_stream *stream, weir_op op, const void *args)
+{
+    const weir_kernel *kernel = first_accepting(stream, op, args);
+    return kernel ? weir_kernel_run(stream, kernel, args) : WEIR_EUNSUPPORTED;
+}
+
+/* ---- typed entries: op and arguments cannot disagree; debug builds check the parts of a contract that need no data ---- */
+
+/* Rows of `width` do not overlap. Unused where asserts are compiled out. */
+__attribute__((unused)) static bool fits(int64_t n, int64_t stride, int64_t width)
+{
+    return n <= 1 || stride >= width;
+}
+
+weir_status weir_embed(weir_stream *stream, const weir_embed_args *args)
+{
+    WEIR_DASSERT(args->n_rows >= 0 && args->dim % weir_dtype_of(args->dtype).block_elements == 0);
+    return run_op(stream, WEIR_OP_EMBED, args);
+}
+
+weir_status weir_rmsnorm(weir_stream *stream, const weir_rmsnorm_args *args)
+{
+    WEIR_DASSERT(fits(args->n_groups, args->dst_group_stride, args->dim) && fits(args->n_groups, args->src_group_stride, args->dim));
+    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) && fits(args->n_rows, args->src_stride, args->dim));
+    WEIR_DASSERT(!args->add || (args->n_groups == 1 && args->dst != args->src && fits(args->n_rows, args->add_stride, args->dim)));
+    return run_op(stream, WEIR_OP_RMSNORM, args);
+}
+
+weir_status weir_gated_rmsnorm(weir_stream *stream, const weir_gated_rmsnorm_args *args)
+{
+    WEIR_DASSERT(args->n_rows >= 0 && args->dst != args->gate);
+    return run_op(stream, WEIR_OP_GATED_RMSNORM, args);
+}
+
+weir_status weir_rope(weir_stream *stream, const weir_rope_args *args)
+{
+    WEIR_DASSERT(args->rotary_dim % 2 == 0 && fits(args->n_heads, args->head_stride, args->rotary_dim));
+    return run_op(stream, WEIR_OP_ROPE, args);
+}
+
+weir_status weir_matmul(weir_stream *stream, const weir_matmul_args *args)
+{
+    WEIR_DASSERT(args->n_outputs >= 1 && args->n_outputs <= WEIR_MATMUL_OUTPUTS && fits(args->n_rows, args->x_stride, args->n_in));
+    for (int32_t o = 0; o < args->n_outputs; o++) {
+        WEIR_DASSERT(args->outputs[o].weight->n_in == args->n_in && args->outputs[o].dst != args->x);
+        WEIR_DASSERT(fits(args->n_rows, args->outputs[o].dst_stride, args->outputs[o].weight->n_out));
+    }
+    return run_op(stream, WEIR_OP_MATMUL, args);
+}
+
+weir_status weir_swiglu(weir_stream *stream, const weir_swiglu_args *args)
+{
+    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) && fits(args->n_rows, args->gate_stride, args->dim));
+    WEIR_DASSERT(fits(args->n_rows, args->up_stride, args->dim));
+    return run_op(stream, WEIR_OP_SWIGLU, args);
+}
+
+weir_status weir_sigmoid_gate(weir_stream *stream, const weir_sigmoid_gate_args *args)
+{
+    WEIR_DASSERT(fits(args->n_heads, args->x_head_stride, args->dim) && fits(args->n_heads, args->gate_head_stride, args->dim));
+    return run_op(stream, WEIR_OP_SIGMOID_GATE, args);
+}
+
+weir_status weir_add(weir_stream *stream, const weir_add_args *args)
+{
+    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) && fits(args->n_rows, args->src_stride, args->dim));
+    return run_op(stream, WEIR_OP_ADD, args);
+}
+
+weir_status weir_kv_write(weir_stream *stream, const weir_kv_write_args *args)
+{
+    WEIR_DASSERT(args->dtype == WEIR_F16 || args->dtype == WEIR_F32);
+    return run_op(stream, WEIR_OP_KV_WRITE, args);
+}
+
+weir_status weir_attention(weir_stream *stream, const weir_attention_args *args)
+{
+    WEIR_DASSERT(args->dtype == WEIR_F16 || args->dtype == WEIR_F32);
+    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->window >= 0);
+    WEIR_DASSERT(fits(args->n_heads, args->q_head_stride, args->key_dim));
+    return run_op(stream, WEIR_OP_ATTENTION, args);
+}
+
+weir_status weir_conv1d(weir_stream *stream, const weir_conv1d_args *args)
+{
+    WEIR_DASSERT(args->n_taps >= 1 && args->n_taps <= 8 && args->dst != args->src);
+    return run_op(stream, WEIR_OP_CONV1D, args);
+}
+
+weir_status weir_gated_delta_rule(weir_stream *stream, const weir_gated_delta_rule_args *args)
+{
+    WEIR_DASSERT(args->n_k_heads > 0 && args->n_v_heads % args->n_k_heads == 0);
+    return run_op(stream, WEIR_OP_GATED_DELTA_RULE, args);
+}

@@ -1,0 +1,134 @@
+/* offload/ledger.c - counters under one mutex, and the aligned blocks that are charged to them. */
+#include "offload/ledger.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/base/checked.h"
+
+enum { BLOCK_ALIGNMENT = 64 };
+#define HUGE_PAGE ((size_t)2 << 20)
+
+struct weir_ledger {
+    pthread_mutex_t lock;
+    size_t          cap[WEIR_TIER_COUNT], total[WEIR_TIER_COUNT], peak[WEIR_TIER_COUNT];
+    size_t          used[WEIR_TIER_COUNT][WEIR_ACCOUNT_COUNT];
+};
+
+static const char *const account_names[WEIR_ACCOUNT_COUNT] = {
+#define X(name, text) [WEIR_ACCOUNT_##name] = text,
+    WEIR_ACCOUNT_MAP(X)
+#undef X
+};
+static const char *const tier_names[WEIR_TIER_COUNT] = { "host", "device", "disk" };
+
+const char *weir_account_name(weir_account account)
+{
+    return account >= 0 && account < WEIR_ACCOUNT_COUNT ? account_names[account] : "unknown";
+}
+
+weir_status weir_ledger_open(weir_ledger **out, const size_t *caps)
+{
+    *out                = NULL;
+    weir_ledger *ledger = calloc(1, sizeof *ledger);
+    if (!ledger) return WEIR_ENOMEM;
+    if (pthread_mutex_init(&ledger->lock, NULL) != 0) {
+        free(ledger);
+        return WEIR_ENOMEM;
+    }
+    memcpy(ledger->cap, caps, sizeof ledger->cap);
+    *out = ledger;
+    return WEIR_OK;
+}
+
+void weir_ledger_close(weir_ledger *ledger)
+{
+    if (!ledger) return;
+    pthread_mutex_destroy(&ledger->lock);
+    free(ledger);
+}
+
+weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error)
+{
+    pthread_mutex_lock(&ledger->lock);
+    const size_t cap = ledger->cap[tier], used = ledger->total[tier], left = (cap ? cap : SIZE_MAX) - used;
+    if (bytes <= left) {
+        ledger->used[tier][account] += bytes;
+        ledger->total[tier] += bytes;
+        if (ledger->total[tier] > ledger->peak[tier]) ledger->peak[tier] = ledger->total[tier];
+    }
+    pthread_mutex_unlock(&ledger->lock);
+    if (bytes <= left) return WEIR_OK;
+    return weir_error_set(error, WEIR_EFULL, "%s: %zu bytes asked, %zu of %zu left; raise memory.%s", account_names[account], bytes, left,
+                          cap, tier_names[tier]);
+}
+
+void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes)
+{
+    pthread_mutex_lock(&ledger->lock);
+    WEIR_ASSERT(bytes <= ledger->used[tier][account]); /* more returned than was taken: the books are wrong */
+    ledger->used[tier][account] -= bytes;
+    ledger->total[tier] -= bytes;
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+/* The lock is not part of what `const` promises. */
+static size_t read_locked(const weir_ledger *ledger, const size_t *counter)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&ledger->lock;
+    pthread_mutex_lock(lock);
+    const size_t value = *counter;
+    pthread_mutex_unlock(lock);
+    return value;
+}
+
+size_t weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account account)
+{
+    return read_locked(ledger, &ledger->used[tier][account]);
+}
+
+size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier)
+{
+    return read_locked(ledger, &ledger->total[tier]);
+}
+
+size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier)
+{
+    return read_locked(ledger, &ledger->peak[tier]);
+}
+
+size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
+{
+    return ledger->cap[tier];
+}
+
+/* Blocks of a huge page and more are aligned to one and ask for them; advice only, so its failure is no error. */
+static void *aligned_block(size_t bytes)
+{
+    const bool huge = bytes >= HUGE_PAGE;
+    size_t     rounded;
+    if (!weir_align_size(&rounded, bytes, BLOCK_ALIGNMENT)) return NULL;
+    void *memory = aligned_alloc(huge ? HUGE_PAGE : BLOCK_ALIGNMENT, rounded);
+    if (memory && huge) (void)madvise(memory, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    return memory;
+}
+
+weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error)
+{
+    *out = NULL;
+    if (bytes == 0) return WEIR_OK;
+    WEIR_TRY(weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, error));
+    *out = aligned_block(bytes);
+    if (*out) return WEIR_OK;
+    weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
+    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes; lower memory.host", account_names[account], bytes);
+}
+
+void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
+{
+    if (!memory) return;
+    free(memory);
+    weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
+}

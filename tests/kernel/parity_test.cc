@@ -1,0 +1,150 @@
+// Every row of the kernel table against ref, on every case of its op, with the row's own tolerance.
+//
+// Rows that this machine cannot run are skipped with the reason. A row that accepts no case at all is a failure: it is untested.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "offload/dispatch.h"
+#include "tests/kernel/matmul_cases.h"
+
+namespace weir_test {
+namespace {
+
+struct Stream {
+    weir_stream *stream = nullptr;
+    explicit Stream(int32_t n_threads, const char *isa = nullptr)
+    {
+        weir_stream_options options = {};
+        options.n_threads           = n_threads;
+        options.isa                 = isa;
+        weir_error error            = {};
+        if (weir_stream_open(&stream, &options, &error) != WEIR_OK) why = error.text;
+    }
+    ~Stream() { weir_stream_close(stream); }
+    std::string why;
+};
+
+std::vector<const weir_kernel *> all_rows()
+{
+    std::vector<const weir_kernel *> rows;
+    for (size_t i = 0; i < weir_kernel_count(); i++) rows.push_back(weir_kernel_at(i));
+    return rows;
+}
+
+const weir_kernel *reference_of(weir_op op)
+{
+    for (const weir_kernel *row : all_rows())
+        if (row->op == op && row->backend == WEIR_BACKEND_REF) return row;
+    return nullptr;
+}
+
+// What ref makes of a case; computed once for all rows of an op. Forced levels pack weights in their own ways.
+const Builder &expected(const Case &test_case, weir_op op, const std::string &packing = "")
+{
+    static std::map<std::string, std::unique_ptr<Builder>> done;
+    auto                                                  &slot = done[test_case.name + packing];
+    if (!slot) {
+        slot = std::make_unique<Builder>(test_case.name);
+        Stream      stream(1);
+        const auto *reference = reference_of(op);
+        const void *args      = test_case.build(*slot, true);
+        const char *reject    = weir_kernel_reject(stream.stream, reference, args);
+        EXPECT_EQ(reject, nullptr) << reference->name << " must accept everything: " << reject;
+        EXPECT_EQ(weir_kernel_run(stream.stream, reference, args), WEIR_OK) << test_case.name;
+        EXPECT_TRUE(slot->guards_intact()) << reference->name << " wrote outside, " << test_case.name;
+    }
+    return *slot;
+}
+
+// A better machine would run this row with these arguments.
+bool needs_another_machine(const weir_kernel *row, const void *args)
+{
+    const weir_caps all = {true, true, true, true, true, 90};
+    return !row->reject || !row->reject(&all, args);
+}
+
+class Parity : public testing::TestWithParam<const weir_kernel *> {};
+
+TEST_P(Parity, EveryCaseAgreesWithRef)
+{
+    const weir_kernel *row = GetParam();
+    Stream             stream(2);
+    int                ran = 0;
+    std::string        lacking;
+    for (const Case &test_case : parity_cases(row->op, stream.stream)) {
+        Builder     b(test_case.name);
+        const void *args = test_case.build(b, false);
+        if (const char *why = weir_kernel_reject(stream.stream, row, args)) {
+            if (needs_another_machine(row, args)) lacking = why;
+            continue;
+        }
+        ASSERT_EQ(weir_kernel_run(stream.stream, row, args), WEIR_OK) << test_case.name;
+        EXPECT_EQ(difference(expected(test_case, row->op), b, row->atol, row->rtol), "") << row->name << ", " << test_case.name;
+        EXPECT_TRUE(b.guards_intact()) << row->name << " wrote outside its arrays, " << test_case.name;
+        ran++;
+    }
+    if (ran == 0 && !lacking.empty()) GTEST_SKIP() << row->name << ": " << lacking;
+    EXPECT_GT(ran, 0) << row->name << " accepts none of the cases of its op: add one";
+}
+
+TEST_P(Parity, TheNumberOfThreadsDoesNotChangeBits)
+{
+    const weir_kernel *row = GetParam();
+    Stream             one(1), three(3);
+    for (const Case &test_case : parity_cases(row->op, one.stream)) {
+        Builder     a(test_case.name), b(test_case.name);
+        const void *args_a = test_case.build(a, false), *args_b = test_case.build(b, false);
+        if (weir_kernel_reject(one.stream, row, args_a)) continue;
+        ASSERT_EQ(weir_kernel_run(one.stream, row, args_a), WEIR_OK);
+        ASSERT_EQ(weir_kernel_run(three.stream, row, args_b), WEIR_OK);
+        EXPECT_EQ(difference(a, b, 0, 0), "") << row->name << ", " << test_case.name;
+    }
+}
+
+std::string test_name(const testing::TestParamInfo<const weir_kernel *> &info)
+{
+    std::string name = info.param->name;
+    for (char &c : name)
+        if (c == '.') c = '_';
+    return name;
+}
+INSTANTIATE_TEST_SUITE_P(Table, Parity, testing::ValuesIn(all_rows()), test_name);
+
+TEST(Table, EveryOpEndsWithARefThatHasCases)
+{
+    Stream stream(1);
+    for (int op = 0; op < WEIR_OP_COUNT; op++) {
+        EXPECT_NE(reference_of((weir_op)op), nullptr) << weir_op_name((weir_op)op);
+        EXPECT_FALSE(parity_cases((weir_op)op, stream.stream).empty()) << weir_op_name((weir_op)op);
+    }
+    std::map<weir_op, bool> ended;
+    std::map<std::string, int> names;
+    for (const weir_kernel *row : all_rows()) {
+        EXPECT_FALSE(ended[row->op]) << row->name << " stands behind ref: it could never run";
+        ended[row->op] = row->backend == WEIR_BACKEND_REF;
+        EXPECT_EQ(names[row->name]++, 0) << row->name << " is there twice";
+    }
+}
+
+class ForcedIsa : public testing::TestWithParam<const char *> {};
+
+// What dispatch chooses on a machine of this level: every case of every op runs and agrees with ref.
+TEST_P(ForcedIsa, DispatchRunsEveryCase)
+{
+    Stream stream(2, GetParam());
+    if (!stream.stream) GTEST_SKIP() << stream.why;
+    for (int op = 0; op < WEIR_OP_COUNT; op++)
+        for (const Case &test_case : parity_cases((weir_op)op, stream.stream)) {
+            Builder            b(test_case.name);
+            const void        *args = test_case.build(b, false);
+            const weir_kernel *row  = weir_kernel_pick(stream.stream, (weir_op)op, args, nullptr, nullptr);
+            ASSERT_NE(row, nullptr) << test_case.name;
+            ASSERT_EQ(weir_kernel_run(stream.stream, row, args), WEIR_OK) << test_case.name;
+            EXPECT_EQ(difference(expected(test_case, (weir_op)op, GetParam()), b, row->atol, row->rtol), "") << row->name << ", " << test_case.name;
+        }
+}
+INSTANTIATE_TEST_SUITE_P(Levels, ForcedIsa, testing::Values("v2", "v3", "v4"), [](const auto &info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace weir_test

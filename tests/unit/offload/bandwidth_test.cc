@@ -1,0 +1,33 @@
+// The measurement is sane; nothing is asserted about speed.
+#include "offload/bandwidth.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+TEST(Bandwidth, ReportsTheBestAndAMedianThatIsNoBetter)
+{
+    weir_bandwidth bandwidth = {};
+    weir_error     error;
+    ASSERT_EQ(weir_bandwidth_measure(&bandwidth, 2, 1 << 20, 5, &error), WEIR_OK);
+    EXPECT_GT(bandwidth.median, 0);
+    EXPECT_GE(bandwidth.best, bandwidth.median);
+    EXPECT_EQ(bandwidth.n_threads, 2);
+}
+
+TEST(Bandwidth, TakesSizesThatAreNoMultipleOfAnything)
+{
+    weir_bandwidth bandwidth = {};
+    EXPECT_EQ(weir_bandwidth_measure(&bandwidth, 3, 1, 1, nullptr), WEIR_OK);
+    EXPECT_EQ(weir_bandwidth_measure(&bandwidth, 3, (3 << 20) + 7, 1, nullptr), WEIR_OK);
+}
+
+TEST(Bandwidth, RefusesNonsense)
+{
+    weir_bandwidth bandwidth = {};
+    EXPECT_EQ(weir_bandwidth_measure(&bandwidth, -1, 0, 0, nullptr), WEIR_EINVAL);
+    EXPECT_EQ(weir_bandwidth_measure(&bandwidth, 1, 0, 1 << 20, nullptr), WEIR_EINVAL);
+    EXPECT_EQ(weir_bandwidth_measure(&bandwidth, 1, SIZE_MAX, 1, nullptr), WEIR_EINVAL);
+}
+
+}  // namespace

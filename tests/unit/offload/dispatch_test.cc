@@ -1,0 +1,171 @@
+// The choice among rows: order, rejects, pins, forced levels, scratch. The rows are those of fake_table.c.
+#include "offload/dispatch.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "offload/caps.h"
+
+namespace {
+
+struct Stream {
+    weir_stream *stream = nullptr;
+    weir_error   error  = {};
+    weir_status  status;
+    explicit Stream(weir_stream_options options = {}) { status = weir_stream_open(&stream, &options, &error); }
+    ~Stream() { weir_stream_close(stream); }
+};
+
+float       memory[4];
+weir_add_args add_of(int64_t n_rows, int64_t dim) { return {memory, memory, n_rows, dim, dim, dim}; }
+
+std::string picked(const weir_stream *stream, int64_t dim)
+{
+    const weir_add_args args   = add_of(1, dim);
+    const weir_kernel  *kernel = weir_kernel_pick(stream, WEIR_OP_ADD, &args, nullptr, nullptr);
+    return kernel ? kernel->name : "";
+}
+
+std::map<std::string, std::string> explained(const weir_stream *stream, weir_op op, const void *args)
+{
+    std::map<std::string, std::string> reasons;
+    weir_kernel_pick(stream, op, args, [](void *user, const weir_kernel *kernel, const char *reject) {
+        (*static_cast<std::map<std::string, std::string> *>(user))[kernel->name] = reject ? reject : "";
+    }, &reasons);
+    return reasons;
+}
+
+TEST(Dispatch, TakesTheFirstRowThatAccepts)
+{
+    Stream s;
+    ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
+    EXPECT_EQ(picked(s.stream, 4), "fake.add.v2");
+    EXPECT_EQ(picked(s.stream, 3), weir_stream_caps(s.stream)->x86_v4 ? "fake.add.v4" : "fake.add.ref");
+}
+
+TEST(Dispatch, RunsWhatItPicked)
+{
+    weir_stream_options options = {};
+    options.isa                 = "v2";
+    Stream        s(options);
+    weir_add_args args = add_of(1, 3);
+    EXPECT_EQ(weir_add(s.stream, &args), WEIR_OK);
+    EXPECT_EQ(memory[0], 30);
+}
+
+TEST(Dispatch, PinGoesFirstAndYieldsWhenItRejects)
+{
+    weir_stream_options options = {};
+    options.pins[WEIR_OP_ADD]   = "fake.add.ref";
+    Stream s(options);
+    ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
+    EXPECT_EQ(picked(s.stream, 4), "fake.add.ref");
+    options.pins[WEIR_OP_ADD] = "fake.add.v2";
+    options.isa               = "v2";
+    Stream yielding(options);
+    EXPECT_EQ(picked(yielding.stream, 3), "fake.add.ref");
+}
+
+TEST(Dispatch, UnknownOrImpossiblePinIsAnErrorThatNamesTheKey)
+{
+    weir_stream_options options = {};
+    options.pins[WEIR_OP_ADD]   = "fake.add.gpu";
+    Stream unknown(options);
+    EXPECT_EQ(unknown.status, WEIR_ECONFIG);
+    EXPECT_NE(std::string(unknown.error.text).find("kernels.add = \"fake.add.gpu\""), std::string::npos) << unknown.error.text;
+    options.pins[WEIR_OP_ADD] = "fake.add.v4";
+    options.isa               = "v2";
+    Stream barred(options);
+    EXPECT_EQ(barred.status, WEIR_ECONFIG);
+    EXPECT_NE(std::string(barred.error.text).find("isa v2 forced"), std::string::npos) << barred.error.text;
+    options.pins[WEIR_OP_ADD]  = nullptr;
+    options.pins[WEIR_OP_ROPE] = "fake.add.v2"; /* the row of another op */
+    Stream other(options);
+    EXPECT_EQ(other.status, WEIR_ECONFIG);
+}
+
+TEST(Dispatch, ForcedLevelRejectsHigherRowsAndLowersTheCapabilities)
+{
+    weir_stream_options options = {};
+    options.isa                 = "v2";
+    Stream s(options);
+    ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
+    weir_add_args args    = add_of(1, 3);
+    auto          reasons = explained(s.stream, WEIR_OP_ADD, &args);
+    EXPECT_EQ(reasons.size(), 3u);
+    EXPECT_EQ(reasons["fake.add.v2"], "dim is odd");
+    EXPECT_EQ(reasons["fake.add.v4"], "isa v2 forced");
+    EXPECT_EQ(reasons["fake.add.ref"], "");
+    EXPECT_FALSE(weir_stream_caps(s.stream)->x86_v3 || weir_stream_caps(s.stream)->avx512_vnni);
+    weir_swiglu_args swiglu = {};
+    EXPECT_EQ(explained(s.stream, WEIR_OP_SWIGLU, &swiglu)["fake.swiglu.asking"], "needs AVX-512");
+    EXPECT_EQ(weir_swiglu(s.stream, &swiglu), WEIR_EUNSUPPORTED);
+}
+
+TEST(Dispatch, BadOptionsAreRefused)
+{
+    weir_stream_options options = {};
+    options.isa                 = "v5";
+    EXPECT_EQ(Stream(options).status, WEIR_ECONFIG);
+    options.isa       = nullptr;
+    options.n_threads = -1;
+    EXPECT_EQ(Stream(options).status, WEIR_ECONFIG);
+    options.n_threads = 1 << 20;
+    EXPECT_EQ(Stream(options).status, WEIR_ECONFIG);
+    options.n_threads = 3;
+    Stream three(options);
+    EXPECT_EQ(weir_stream_threads(three.stream), 3);
+}
+
+TEST(Dispatch, ScratchGrowsInReserveAndThenStaysStill)
+{
+    Stream        s;
+    weir_add_args big = add_of(100, 4), small = add_of(10, 4);
+    EXPECT_EQ(weir_stream_scratch_bytes(s.stream), 0u);
+    ASSERT_EQ(weir_stream_reserve(s.stream, WEIR_OP_ADD, &big), WEIR_OK);
+    const size_t reserved = weir_stream_scratch_bytes(s.stream);
+    EXPECT_GE(reserved, 100000u);
+    ASSERT_EQ(weir_add(s.stream, &small), WEIR_OK);
+    ASSERT_EQ(weir_add(s.stream, &big), WEIR_OK);
+    EXPECT_EQ(memory[0], 11); /* the kernel saw aligned scratch */
+    EXPECT_EQ(weir_stream_scratch_bytes(s.stream), reserved);
+    weir_add_args larger = add_of(200, 4);
+    ASSERT_EQ(weir_add(s.stream, &larger), WEIR_OK);
+    EXPECT_GT(weir_stream_scratch_bytes(s.stream), reserved); /* growth after warm-up shows */
+}
+
+TEST(Dispatch, OpsWithoutRowsAreUnsupported)
+{
+    Stream         s;
+    weir_rope_args args = {};
+    EXPECT_EQ(weir_stream_reserve(s.stream, WEIR_OP_ROPE, &args), WEIR_EUNSUPPORTED);
+    EXPECT_EQ(weir_rope(s.stream, &args), WEIR_EUNSUPPORTED);
+    EXPECT_EQ(weir_kernel_pick(s.stream, WEIR_OP_ROPE, &args, nullptr, nullptr), nullptr);
+}
+
+TEST(Dispatch, OpNamesRoundTrip)
+{
+    for (int op = 0; op < WEIR_OP_COUNT; op++) {
+        weir_op back;
+        ASSERT_TRUE(weir_op_from_name(weir_op_name((weir_op)op), &back));
+        EXPECT_EQ((int)back, op);
+    }
+    weir_op unused;
+    EXPECT_FALSE(weir_op_from_name("softmax", &unused));
+}
+
+TEST(Caps, LimitCutsEverythingAboveTheLevel)
+{
+    const weir_caps all = {true, true, true, true, true, 0};
+    EXPECT_EQ(weir_caps_isa(&all), WEIR_ISA_V4);
+    const weir_caps v3 = weir_caps_limited(all, WEIR_ISA_V3);
+    EXPECT_TRUE(v3.x86_v2 && v3.x86_v3);
+    EXPECT_FALSE(v3.x86_v4 || v3.avx512_vnni || v3.avx512_bf16);
+    EXPECT_EQ(weir_caps_isa(&v3), WEIR_ISA_V3);
+    const weir_caps same = weir_caps_limited(all, WEIR_ISA_ANY);
+    EXPECT_TRUE(same.avx512_bf16);
+}
+
+}  // namespace
