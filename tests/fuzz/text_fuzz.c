@@ -63,7 +63,8 @@ static void round_trip(const weir_tokenizer *tokenizer, const char *text, size_t
     probe_stream(tokenizer, &ids, &back);
     weir_buffer repaired = { 0 };
     probe_require(weir_utf8_repair(&repaired, text, n, NULL, 0) == WEIR_OK);
-    probe_require((tokenizer->nfc ? weir_nfc(&want, repaired.data, repaired.size) : weir_buffer_add(&want, repaired.data, repaired.size)) == WEIR_OK);
+    probe_require((tokenizer->nfc ? weir_nfc(&want, repaired.data, repaired.size) : weir_buffer_add(&want, repaired.data, repaired.size)) ==
+                  WEIR_OK);
     if (exact) probe_require(back.size == want.size && (back.size == 0 || memcmp(back.data, want.data, back.size) == 0));
     for (size_t i = 0; !options->parse_special && i < ids.count; i++) probe_require(ids.data[i] != 300);
     weir_buffer_free(&repaired);
