@@ -122,7 +122,7 @@ TEST(Toml, HostileTextIsRefused)
 {
     const char *const cases[] = { "a", "=", "[", "[a", "a = ", "a = \"", "a = '''", "a = 1 b = 2", "a = 99999999999999999999", "[[a]]\n[a]",
                                   "a = [1, 2", "a = {b = 1", "a = \"\\q\"", "a = \"\\ud800\"", "a = 0x", "a = 1__2", "a.b = 1\na = 2",
-                                  "a = {}\na.b = 1", "a = 2020-13-45", "a = \xff", "\xef\xbb", "a = \"\x01\"", "]", "}" };
+                                  "a = {}\na.b = 1", "a = 2020-13-45", "a = \xff", "\xef\xbb", "a = \"\x01\"", "]", "}", "[=", "[\x01", "[[=]]", "[a.=]", "a.= 1" };
     for (const char *text : cases) {
         Document d(text);
         EXPECT_EQ(d.status, WEIR_ECONFIG) << text;
