@@ -118,6 +118,16 @@ TEST(Toml, DotsAndBracketsInStringsAndCommentsDoNotCount)
     EXPECT_EQ(length, 503u);
 }
 
+TEST(Toml, LettersBeyondAsciiAreNoWhiteSpace)
+{
+    Document d("a = \"\"\"x\\\n  \xc3\xa9 \xc9\x96\"\"\"\n\"\xc3\xa9\" = 1\n");
+    ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
+    EXPECT_STREQ(weir_toml_string(d.get("a"), nullptr), "x\xc3\xa9 \xc9\x96");
+    EXPECT_NE(d.get("\xc3\xa9"), nullptr);
+    EXPECT_EQ(Document("\xc3\xa9 = 1").status, WEIR_ECONFIG);
+    EXPECT_EQ(Document("a = [2020-01-02T\xc9\x96]").status, WEIR_ECONFIG);
+}
+
 TEST(Toml, HostileTextIsRefused)
 {
     const char *const cases[] = { "a", "=", "[", "[a", "a = ", "a = \"", "a = '''", "a = 1 b = 2", "a = 99999999999999999999", "[[a]]\n[a]",
