@@ -88,7 +88,8 @@ weir_status weir_commands_help(weir_buffer *out, const char *program, const weir
         WEIR_TRY(weir_buffer_format(out, "  %-18s", commands[i].name));
         WEIR_TRY(wrapped(out, commands[i].summary, 20, 20));
     }
-    return weir_buffer_format(out, "\n`%s COMMAND --help` lists the options of a command, `%s COMMAND --help-config` every key of the configuration.\n"
+    return weir_buffer_format(out, "\n`%s COMMAND --help` lists the options of a command,\n"
+                                   "`%s COMMAND --help-config` every key of the configuration.\n"
                                    "Without --model, commands use the bundled demo model.\n",
                               program, program);
 }

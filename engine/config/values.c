@@ -135,12 +135,33 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
     return weir_error_set(error, WEIR_ECONFIG, "%s = \"%.60s\": must be one of %s", key->path, value, words);
 }
 
+/* Bytes of the well-formed UTF-8 character at `text`, 0 when there is none: no overlong forms, no surrogates, at most U+10FFFF. */
+static size_t character_length(const unsigned char *text, size_t room)
+{
+    static const struct { unsigned char first, last, low, high, length; } forms[] = {
+        { 0x00, 0x7F, 0, 0, 1 },       { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 }, { 0xE1, 0xEC, 0x80, 0xBF, 3 },
+        { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 }, { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 },
+        { 0xF4, 0xF4, 0x80, 0x8F, 4 },
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        if (text[0] < forms[i].first || text[0] > forms[i].last || forms[i].length > room) continue;
+        for (size_t j = 1; j < forms[i].length; j++) /* the second byte has its own range, the others are 80 .. BF */
+            if (j == 1 ? text[1] < forms[i].low || text[1] > forms[i].high : (text[j] & 0xC0) != 0x80) return 0;
+        return forms[i].length;
+    }
+    return 0;
+}
+
 static weir_status check_characters(const char *path, const char *value, size_t length, size_t room, weir_error *error)
 {
     if (length >= room) return weir_error_set(error, WEIR_ECONFIG, "%s: %zu bytes, at most %zu are taken", path, length, room - 1);
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)value[i] < 0x20 || value[i] == 0x7F)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: control character 0x%02X in the text", path, (unsigned char)value[i]);
+    const unsigned char *const bytes = (const unsigned char *)value;
+    for (size_t i = 0, n; i < length; i += n) {
+        if (bytes[i] < 0x20 || bytes[i] == 0x7F)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: control character 0x%02X in the text", path, bytes[i]);
+        n = character_length(bytes + i, length - i);
+        if (n == 0) return weir_error_set(error, WEIR_ECONFIG, "%s: byte %zu of the text is not UTF-8", path, i);
+    }
     return WEIR_OK;
 }
 

@@ -167,6 +167,7 @@ TEST(Config, SetTakesValuesWithAndWithoutQuotes)
     EXPECT_STREQ(c->model.path, "/a=b c.gguf");
     EXPECT_EQ(c.set("model.path='it\\s'"), WEIR_OK);
     EXPECT_STREQ(c->model.path, "it\\s");
+    EXPECT_EQ(c.set("model.path=/\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80.gguf"), WEIR_OK) << c.error.text;
     EXPECT_EQ(c.set("model.path="), WEIR_OK);
     EXPECT_STREQ(c->model.path, "");
     EXPECT_EQ(c.set("kernels.pin.matmul=omp.matmul.v3"), WEIR_OK);
@@ -183,7 +184,8 @@ TEST(Config, SetRefusesNonsense)
     const char *const cases[] = { "", "=", "server.port", "server.port=", "server.port=abc", "server.port=1 2", "server.port=1\nserver.host = 'x'",
                                   "server.port=1.0", "server.port='1'", "server=1", "server.=1", ".port=1", "kernels.pin=x", "kernels.pin.=x",
                                   "server.insecure=yes", "server.insecure=True", "memory.host=5", "memory.host=-1GiB", "kv.policy.name=h2o",
-                                  "model.path=\"a", "model.path=\"a\" b", "sampling.temperature=1,5", "server.port={}", "sampling.top_k=1_" };
+                                  "model.path=\"a", "model.path=\"a\" b", "sampling.temperature=1,5", "server.port={}", "sampling.top_k=1_",
+                                  "model.path=\xff", "model.path=\xc0\x80", "model.path=\xed\xa0\x80", "model.path=a\xe2\x82", "model.path=\x1b[0m" };
     for (const char *text : cases) EXPECT_EQ(c.set(text), WEIR_ECONFIG) << text;
     EXPECT_EQ(printed(*c.value), untouched);
     EXPECT_EQ(c.set("kv.polcy.name=full"), WEIR_ECONFIG);
