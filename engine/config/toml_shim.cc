@@ -41,12 +41,13 @@ struct weir_toml {
     weir_toml_node root;
 };
 
-namespace {
+namespace
+{
 
 struct limits {
-    uint32_t line = 1, column = 1; /* of the character looked at */
-    size_t   values = 0, parts = 1, depth = 0;
-    const char *broken = nullptr;  /* what was exceeded */
+    uint32_t    line = 1, column = 1; /* of the character looked at */
+    size_t      values = 0, parts = 1, depth = 0;
+    const char *broken = nullptr; /* what was exceeded */
 };
 
 /* The end of the string that starts at `at`: past the closing quotes, or the end of the text when it is not closed (the parser says so). */
@@ -56,9 +57,12 @@ size_t string_end(std::string_view text, size_t at)
     const bool multi_line = at + 2 < text.size() && text[at + 1] == quote && text[at + 2] == quote;
     size_t     i = at + (multi_line ? 3 : 1);
     for (; i < text.size(); i++) {
-        if (text[i] == '\\' && quote == '"') i++;
-        else if (text[i] == '\n' && !multi_line) return i;
-        else if (text[i] == quote && !multi_line) return i + 1;
+        if (text[i] == '\\' && quote == '"')
+            i++;
+        else if (text[i] == '\n' && !multi_line)
+            return i;
+        else if (text[i] == quote && !multi_line)
+            return i + 1;
         else if (text[i] == quote && text.substr(i, 3) == std::string_view(text.data() + at, 3)) {
             i += 3;
             while (i < text.size() && text[i] == quote) i++; /* up to two quotes may stand before the closing three */
@@ -101,9 +105,7 @@ void count(limits &l, char c)
         l.values++;
         l.parts = 1;
         break;
-    case '\n':
-        l.parts = 1;
-        break;
+    case '\n': l.parts = 1; break;
     default: break;
     }
     if (l.parts > WEIR_TOML_DEPTH) l.broken = "too many parts in one dotted key, at most 32";
@@ -116,9 +118,12 @@ limits check_limits(std::string_view text)
     limits l;
     for (size_t i = 0; i < text.size() && l.broken == nullptr;) {
         size_t end = i + 1;
-        if (text[i] == '"' || text[i] == '\'') end = string_end(text, i);
-        else if (text[i] == '#') end = std::min(text.find('\n', i), text.size());
-        else count(l, text[i]);
+        if (text[i] == '"' || text[i] == '\'')
+            end = string_end(text, i);
+        else if (text[i] == '#')
+            end = std::min(text.find('\n', i), text.size());
+        else
+            count(l, text[i]);
         if (l.broken == nullptr) advance(l, text.substr(i, end - i));
         i = end;
     }
@@ -161,9 +166,9 @@ extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t
 
     toml::parse_result result = toml::parse(view);
     if (!result) {
-        const toml::parse_error   &failure = result.error();
+        const toml::parse_error    &failure = result.error();
         const toml::source_position at = failure.source().begin;
-        const std::string_view     what = failure.description();
+        const std::string_view      what = failure.description();
         return weir_error_set(error, WEIR_ECONFIG, "%s:%u:%u: %.*s", name, at.line, at.column,
                               static_cast<int>(std::min<size_t>(what.size(), 500)), what.data());
     }
@@ -178,7 +183,7 @@ extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t
     return WEIR_OK;
 }
 
-extern "C" void weir_toml_close(weir_toml *document) { delete document; }
+extern "C" void                  weir_toml_close(weir_toml *document) { delete document; }
 extern "C" const weir_toml_node *weir_toml_root(const weir_toml *document) { return &document->root; }
 
 extern "C" weir_toml_type weir_toml_type_of(const weir_toml_node *node)

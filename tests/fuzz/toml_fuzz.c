@@ -70,8 +70,10 @@ static bool set_lines(weir_config *config, const char *text, size_t size)
         memcpy(line, text, length);
         line[length] = '\0';
         weir_error error = { 0 };
-        if (weir_config_set(config, line, &error) == WEIR_OK) any = true;
-        else require(error.text[0] != '\0');
+        if (weir_config_set(config, line, &error) == WEIR_OK)
+            any = true;
+        else
+            require(error.text[0] != '\0');
         free(line);
         text += length + (end != NULL);
         size -= length + (end != NULL);
@@ -86,8 +88,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     weir_error         error = { 0 };
     read_document(text, size);
     weir_config_default(&config);
-    if (weir_config_parse(&config, text, size, "fuzz.toml", &error) == WEIR_OK) check_printed(&config, &again);
-    else require(strncmp(error.text, "fuzz.toml:", 10) == 0);
+    if (weir_config_parse(&config, text, size, "fuzz.toml", &error) == WEIR_OK)
+        check_printed(&config, &again);
+    else
+        require(strncmp(error.text, "fuzz.toml:", 10) == 0);
     weir_config_default(&config);
     if (set_lines(&config, text, size)) check_printed(&config, &again);
     return 0;

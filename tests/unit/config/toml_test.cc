@@ -4,7 +4,8 @@
 
 #include "engine/config/toml.h"
 
-namespace {
+namespace
+{
 
 struct Document {
     weir_toml  *toml = nullptr;
@@ -111,7 +112,7 @@ TEST(Toml, DotsAndBracketsInStringsAndCommentsDoNotCount)
 {
     const std::string dots(500, '.'), brackets(500, '[');
     Document          d("a = '" + dots + "'\nb = \"\\\"" + brackets + "\" # " + dots + brackets + "\nc = '''\n'" + dots + "\n" + brackets +
-               "'''\nd = \"\"\"\"" + brackets + "\"\"\"\"\"\n");
+                        "'''\nd = \"\"\"\"" + brackets + "\"\"\"\"\"\n");
     ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
     size_t length = 0;
     ASSERT_NE(weir_toml_string(d.get("d"), &length), nullptr);
@@ -130,9 +131,35 @@ TEST(Toml, LettersBeyondAsciiAreNoWhiteSpace)
 
 TEST(Toml, HostileTextIsRefused)
 {
-    const char *const cases[] = { "a", "=", "[", "[a", "a = ", "a = \"", "a = '''", "a = 1 b = 2", "a = 99999999999999999999", "[[a]]\n[a]",
-                                  "a = [1, 2", "a = {b = 1", "a = \"\\q\"", "a = \"\\ud800\"", "a = 0x", "a = 1__2", "a.b = 1\na = 2",
-                                  "a = {}\na.b = 1", "a = 2020-13-45", "a = \xff", "\xef\xbb", "a = \"\x01\"", "]", "}", "[=", "[\x01", "[[=]]", "[a.=]", "a.= 1" };
+    const char *const cases[] = { "a",
+                                  "=",
+                                  "[",
+                                  "[a",
+                                  "a = ",
+                                  "a = \"",
+                                  "a = '''",
+                                  "a = 1 b = 2",
+                                  "a = 99999999999999999999",
+                                  "[[a]]\n[a]",
+                                  "a = [1, 2",
+                                  "a = {b = 1",
+                                  "a = \"\\q\"",
+                                  "a = \"\\ud800\"",
+                                  "a = 0x",
+                                  "a = 1__2",
+                                  "a.b = 1\na = 2",
+                                  "a = {}\na.b = 1",
+                                  "a = 2020-13-45",
+                                  "a = \xff",
+                                  "\xef\xbb",
+                                  "a = \"\x01\"",
+                                  "]",
+                                  "}",
+                                  "[=",
+                                  "[\x01",
+                                  "[[=]]",
+                                  "[a.=]",
+                                  "a.= 1" };
     for (const char *text : cases) {
         Document d(text);
         EXPECT_EQ(d.status, WEIR_ECONFIG) << text;
