@@ -1,0 +1,58 @@
+// tests/unit/kernels/support.h - running rows by hand, random arrays, pages of a sequence, and goldens.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/abi/ops.h"
+
+#define WEIR_EACH_OP(X) \
+    X(embed) X(rmsnorm) X(gated_rmsnorm) X(rope) X(swiglu) X(sigmoid_gate) X(add) X(kv_write) X(attention) X(conv1d) X(gated_delta_rule)
+
+extern "C" {
+#define WEIR_REF(op) extern const weir_kernel weir_kernel_ref_##op;
+WEIR_EACH_OP(WEIR_REF)
+#undef WEIR_REF
+}
+
+namespace weir_test {
+
+using Floats = std::vector<float>;
+
+// The omp rows of an op that this machine can run; the tests link v2, v3 and v4.
+std::vector<const weir_kernel *> omp_rows(weir_op op);
+const weir_kernel               *ref_row(weir_op op);
+
+// Runs a row with scratch of exactly the size it asks for, filled with NaN.
+weir_status run(const weir_kernel &kernel, const void *args, int n_threads = 2);
+
+Floats random_floats(size_t n, uint32_t seed, float scale = 1);
+
+// |x - want| <= atol + rtol |want|, elementwise.
+void expect_close(const Floats &x, const Floats &want, double atol, double rtol, const std::string &what);
+bool same_bits(const Floats &a, const Floats &b);
+
+// The pages of one sequence and layer, zeroed.
+class Pages {
+public:
+    Pages(weir_dtype dtype, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions);
+    weir_kv_segment segment(int32_t first_row, int32_t n_rows, int32_t n_past) const;
+    const std::vector<std::vector<char>> &pages() const { return storage_; }
+
+private:
+    std::vector<std::vector<char>> storage_;
+    std::vector<void *>            table_;
+    int64_t                        stride_;
+};
+
+// Tensors of tests/golden/models/modules.safetensors.
+Floats               golden(const std::string &name);
+std::vector<int32_t> golden_integers(const std::string &name);
+
+} // namespace weir_test
