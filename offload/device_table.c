@@ -5,6 +5,7 @@
 #define ROW_(op, device) weir_kernel_omp_##op##_##device
 #define ROW(op, device)  ROW_(op, device)
 #define WEIR_KERNEL(symbol, isa)
+#define WEIR_REF_KERNEL(op)
 
 #define WEIR_OMP_KERNEL(op) extern const weir_kernel ROW(op, WEIR_DEVICE);
 #include "kernels/list.inc"

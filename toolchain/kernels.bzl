@@ -46,3 +46,21 @@ def omp_emulated_kernels(name, srcs, lanes = 8, hdrs = [], textual_hdrs = [], de
         deps = deps,
         visibility = visibility,
     )
+
+OFFLOAD_X86 = ["-fopenmp-targets=x86_64-pc-linux-gnu"]
+
+def omp_offload_kernels(name, srcs, lanes = 8, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
+    """A real offload build whose device is this CPU: separate images, mapping and device pointers; rows weir_kernel_omp_<op>_offload."""
+    cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        textual_hdrs = textual_hdrs,
+        copts = WARNINGS + KERNEL_COPTS + OFFLOAD_X86 + ["-DWEIR_ISA=offload", "-DWEIR_EMULATE_LANES=%d" % lanes] + copts,
+        linkopts = OFFLOAD_X86 + ["-Wl,-rpath,/usr/lib/llvm-19/lib"],
+        alwayslink = True,  # the linker looks for device images in whole archives only
+        linkstatic = True,
+        tags = ["manual"],
+        deps = deps,
+        visibility = visibility,
+    )

@@ -1,12 +1,9 @@
 /* engine/formats/config_meta.c - config.json flattened to dotted keys, so that both containers answer metadata from one table. */
-#include <jansson.h>
+#include "engine/formats/config_meta.h"
+
 #include <string.h>
 
-#include "engine/formats/directory.h"
-#include "engine/formats/json.h"
 #include "engine/formats/printable.h"
-
-enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 typedef struct flattener {
     weir_tensor_directory *directory;
@@ -97,16 +94,11 @@ static weir_status flatten(flattener *f, const json_t *object, size_t prefix_len
     return WEIR_OK;
 }
 
-weir_status weir_config_meta_read(weir_tensor_directory *directory, const char *path, weir_error *error)
+weir_status weir_config_meta_add(weir_tensor_directory *directory, const json_t *root, const char *name, weir_error *error)
 {
-    json_t *root;
-    WEIR_TRY(weir_json_read_file(&root, path, CONFIG_BYTES_MAX, error));
-    flattener           f = { .directory = directory, .path = path, .error = error };
+    if (!json_is_object(root)) return weir_error_set(error, WEIR_EFORMAT, "%s: not a JSON object", name);
+    flattener           f = { .directory = directory, .path = name, .error = error };
     const json_t *const text_config = json_object_get(root, "text_config");
-    weir_status         status = WEIR_OK;
-    if (!json_is_object(root)) status = weir_error_set(error, WEIR_EFORMAT, "%s: not a JSON object", path);
-    if (status == WEIR_OK && json_is_object(text_config)) status = flatten(&f, text_config, 0);
-    if (status == WEIR_OK) status = flatten(&f, root, 0);
-    json_decref(root);
-    return status;
+    if (json_is_object(text_config)) WEIR_TRY(flatten(&f, text_config, 0));
+    return flatten(&f, root, 0);
 }

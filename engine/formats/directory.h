@@ -89,9 +89,6 @@ typedef struct weir_span {
 } weir_span;
 void weir_span_sort(weir_span *spans, size_t n);
 
-/* config.json into dotted keys: those of text_config first, then the root's. */
-WEIR_MUST_CHECK weir_status weir_config_meta_read(weir_tensor_directory *directory, const char *path, weir_error *error);
-
 #ifdef __cplusplus
 }
 #endif

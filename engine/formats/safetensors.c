@@ -70,8 +70,9 @@ static weir_status read_shape(const reader *r, const json_t *entry, weir_tensor 
     int64_t elements = 1;
     for (size_t i = 0; i < WEIR_TENSOR_DIMS; i++) {
         const json_t *const extent = json_array_get(shape, i);
+        if (i < n_dims && !json_is_integer(extent)) return bad_tensor(r, label, "a dimension is not an integer");
         tensor->shape[i] = i < n_dims ? json_integer_value(extent) : 1;
-        if (tensor->shape[i] <= 0) return bad_tensor(r, label, "a dimension is not a positive integer");
+        if (tensor->shape[i] < 0) return bad_tensor(r, label, "a dimension is negative");
         if (!weir_mul_i64(&elements, elements, tensor->shape[i])) return bad_tensor(r, label, "the product of its dimensions does not fit");
     }
     if (!weir_mul_size(&tensor->bytes, (size_t)elements, (size_t)weir_dtype_of(tensor->dtype).block_bytes))

@@ -11,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/formats/config_meta.h"
 #include "engine/formats/gguf.h"
 #include "engine/formats/json.h"
 #include "engine/formats/printable.h"
 #include "engine/formats/safetensors.h"
 
-enum { INDEX_BYTES_MAX = 100000000 };
+enum { INDEX_BYTES_MAX = 100000000, CONFIG_BYTES_MAX = 16 << 20 };
 
 /* "-00001-of-00005.gguf" */
 enum { SPLIT_SUFFIX = 20 };
@@ -63,7 +64,13 @@ static weir_status read_config(weir_tensor_directory *directory, weir_error *err
 {
     char *const path = join(directory->folder, "config.json");
     if (path == NULL) return weir_directory_no_memory(error, directory->path);
-    const weir_status status = weir_file_exists(path) ? weir_config_meta_read(directory, path, error) : WEIR_OK;
+    json_t     *root = NULL;
+    weir_status status = WEIR_OK;
+    if (weir_file_exists(path)) {
+        status = weir_json_read_file(&root, path, CONFIG_BYTES_MAX, error);
+        if (status == WEIR_OK) status = weir_config_meta_add(directory, root, path, error);
+    }
+    json_decref(root);
     free(path);
     return status;
 }

@@ -1,7 +1,7 @@
 /* engine/formats/tensor_directory.h - one view of a checkpoint for both containers: tensors by name, metadata by key.
  *
- * Everything here was checked against the file: names are NUL-terminated UTF-8, shapes are positive and their product fits, data lies
- * inside the mapping. Nothing is converted. Owned by the directory; borrowed pointers live until weir_tensor_directory_close. */
+ * Everything here was checked against the file: names are NUL-terminated UTF-8, shapes are not negative (0 only in safetensors, which
+ * may hold empty tensors) and their product fits, data lies inside the mapping. Nothing is converted. Owned by the directory; borrowed pointers live until weir_tensor_directory_close. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -509,12 +509,13 @@ WEIR_INLINE void merge_row(float *out, const float *partial, int32_t n_splits, i
     for (int64_t first = tid * LANE_WIDTH; first < value_dim; first += LANE_THREADS * LANE_WIDTH) {
         float      maximum = NOTHING, sum = 0.0f, keep, add;
         lane_float value = (lane_float)0.0f;
+        bool       started = false; /* not read back from `maximum`: clang 19 folds that load to NOTHING in device code */
         for (int32_t split = 0; split < n_splits; split++) {
             const float *const p = partial + split * partial_floats(value_dim);
             const lane_float   x = lane_load_part(p + PARTIAL_HEAD + first, value_dim - first);
-            const bool nothing_yet = maximum == NOTHING;
             if (!merge_weights(&maximum, &sum, p[0], p[1], &keep, &add)) continue;
-            value = nothing_yet ? x : weighted(value, keep, x, add);
+            value = started ? weighted(value, keep, x, add) : x;
+            started = true;
         }
         const float inverse = 1.0f / sum;
         lane_store_part(out + first, value * inverse, value_dim - first);

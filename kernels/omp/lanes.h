@@ -59,7 +59,11 @@ enum { LANE_THREADS = 1 };
 
 /* ---- launch shape -------------------------------------------------------------------------------------------- */
 /* The host pass of a GPU build must ask for the device's shape, so these are functions, not constants. */
+#if defined(WEIR_EMULATE_LANES)
+enum { DEVICE_LANE_THREADS = WEIR_EMULATE_LANES, DEVICE_TEAMS_MAX = 2 }; /* lanes are threads of this machine */
+#else
 enum { DEVICE_LANE_THREADS = 128, DEVICE_TEAMS_MAX = 65535 };
+#endif
 
 static inline bool lane_on_device(const weir_kernel_context *context)
 {

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/x86/lanes16.h"
 #include "kernels/x86/tiles.h"
 
 typedef struct weir_activation_group {
@@ -13,32 +14,19 @@ typedef struct weir_activation_group {
 } weir_activation_group;
 
 /* scale = amax / 127, code = round to nearest even of x * (127 / amax). amax below 2^-100 gives zeros (127 / amax must not overflow);
- * a group with an infinity or NaN gets a NaN scale and zero codes, so that the row's outputs are NaN. The maximum is taken over bit
- * patterns, whose order is that of the absolute values, with NaN above all. */
-static inline weir_activation_group weir_activation_quantise(int8_t codes[WEIR_TILE_GROUP], const float *x)
+ * a group with an infinity or NaN gets a NaN scale and zero codes, so that the row's outputs are NaN. */
+LANES_INLINE weir_activation_group weir_activation_quantise(int8_t codes[WEIR_TILE_GROUP], const float *x)
 {
-    int32_t bits[WEIR_TILE_GROUP], largest = 0;
-    memcpy(bits, x, sizeof bits);
-    for (int i = 0; i < WEIR_TILE_GROUP; i++) {
-        const int32_t magnitude = bits[i] & 0x7fffffff;
-        largest = magnitude > largest ? magnitude : largest;
-    }
-    float amax;
-    memcpy(&amax, &largest, sizeof amax);
-    const bool finite = largest < 0x7f800000, zero = amax < 0x1p-100f;
-    weir_activation_group group = { .scale = finite ? (zero ? 0.0f : amax / 127.0f) : (float)NAN };
-    if (!finite || zero) {
+    const int32_t bits = lanes_magnitude(x);
+    float         amax;
+    memcpy(&amax, &bits, sizeof amax);
+    if (__builtin_expect(bits >= 0x7f800000 || amax < 0x1p-100f, 0)) {
         memset(codes, 0, WEIR_TILE_GROUP);
-        return group;
+        return (weir_activation_group){ .scale = bits >= 0x7f800000 ? (float)NAN : 0.0f };
     }
-    const float inverse = 127.0f / amax;
-    int32_t     wide[WEIR_TILE_GROUP];
-    for (int i = 0; i < WEIR_TILE_GROUP; i++) wide[i] = (int32_t)rintf(x[i] * inverse);
-    for (int i = 0; i < WEIR_TILE_GROUP; i++) codes[i] = (int8_t)wide[i];
-    for (int half = 0; half < 2; half++) {
-        int32_t sum = 0;
-        for (int i = 0; i < WEIR_TILE_GROUP / 2; i++) sum += wide[half * (WEIR_TILE_GROUP / 2) + i];
-        group.sums[half] = sum;
-    }
+    const float           factor = 127.0f / amax;
+    weir_activation_group group = { .scale = amax / 127.0f };
+    group.sums[0] = lanes_quantise(codes, x, factor);
+    group.sums[1] = lanes_quantise(codes + 16, x + 16, factor);
     return group;
 }

@@ -1,8 +1,10 @@
 /* kernels/x86/lanes16.h - 16 lanes of int32 or float: the only text that differs between the instruction sets of the dot kernels.
  *
  * All sets give the same bits: integers are exact everywhere (no saturating instruction), and weir_lanes_fma rounds once, also where the
- * machine has no FMA. */
+ * machine has no FMA. lanes_magnitude: the greatest of the absolute values of 32 floats as bits (their order is that of the values, NaN
+ * above all); lanes_quantise: 16 codes, round to nearest even of x * factor, and their sum. */
 #pragma once
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -11,7 +13,6 @@
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 
-enum { LANES_MAX_ROWS = 4, LANES_PAIR = 2 }; /* rows per pass; tiles whose sums are interleaved */
 typedef __m512i lanes_int;
 typedef __m512  lanes_float;
 typedef __m512i lanes_codes; /* [16 rows][4 inputs] u8   */
@@ -24,6 +25,8 @@ LANES_INLINE lanes_float lanes_from_int(lanes_int x) { return _mm512_cvtepi32_ps
 LANES_INLINE lanes_float lanes_from_half(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_load_si256((const void *)p)); }
 LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b) { return _mm512_mul_ps(a, b); }
 LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c) { return _mm512_fmadd_ps(a, b, c); }
+LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b) { return _mm512_add_ps(a, b); }
+LANES_INLINE lanes_float lanes_load(const float *p) { return _mm512_loadu_ps(p); }
 LANES_INLINE void        lanes_store(float *p, lanes_float x) { _mm512_storeu_ps(p, x); }
 LANES_INLINE lanes_codes lanes_codes_load(const uint8_t *p) { return _mm512_load_si512(p); }
 LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c) { return _mm512_and_si512(c, _mm512_set1_epi8(15)); }
@@ -39,11 +42,23 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
     return _mm512_set1_epi32(four);
 }
 LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x) { return _mm512_dpbusd_epi32(sum, c, x); }
+/* Nothing is moved over this point: without it the compiler loads the operands of the next sums early and spills the accumulators. */
+LANES_INLINE void lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
+LANES_INLINE int32_t lanes_magnitude(const float *x)
+{
+    const __m512i mask = _mm512_set1_epi32(0x7fffffff), low = _mm512_and_si512(_mm512_loadu_si512(x), mask);
+    return _mm512_reduce_max_epi32(_mm512_max_epi32(low, _mm512_and_si512(_mm512_loadu_si512(x + 16), mask)));
+}
+LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
+{
+    const __m512i wide = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(factor)));
+    _mm_storeu_si128((void *)codes, _mm512_cvtepi32_epi8(wide));
+    return _mm512_reduce_add_epi32(wide);
+}
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 
-enum { LANES_MAX_ROWS = 1, LANES_PAIR = 1 };
 typedef struct lanes_int { __m256i v[2]; } lanes_int;
 typedef struct lanes_float { __m256 v[2]; } lanes_float;
 typedef struct lanes_codes { __m256i v[2]; } lanes_codes;
@@ -68,6 +83,11 @@ LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
 {
     return (lanes_float){ { _mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]), _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1]) } };
 }
+LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b)
+{
+    return (lanes_float){ { _mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1]) } };
+}
+LANES_INLINE lanes_float lanes_load(const float *p) { return (lanes_float){ { _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) } }; }
 LANES_INLINE void lanes_store(float *p, lanes_float x)
 {
     _mm256_storeu_ps(p, x.v[0]);
@@ -107,9 +127,32 @@ LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
     }
     return sum;
 }
+LANES_INLINE void lanes_pin(lanes_int *x) { __asm__ volatile("" : "+x"(x->v[0]), "+x"(x->v[1]) : : "memory"); }
+LANES_INLINE int32_t lanes_magnitude(const float *x)
+{
+    const __m256i mask = _mm256_set1_epi32(0x7fffffff);
+    __m256i       most = _mm256_and_si256(_mm256_loadu_si256((const void *)x), mask);
+    for (int i = 8; i < 32; i += 8) most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_loadu_si256((const void *)(x + i)), mask));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+}
+LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
+{
+    const __m256  f = _mm256_set1_ps(factor);
+    const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), f));
+    const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), f)), both = _mm256_add_epi32(low, high);
+    const __m128i l = _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    const __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    _mm_storeu_si128((void *)codes, _mm_packs_epi16(l, h));
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+}
 
 #else
-enum { LANES_MAX_ROWS = 1, LANES_PAIR = 1 };
+#include "kernels/abi/convert.h"
+
 typedef struct lanes_int { int32_t v[16]; } lanes_int;
 typedef struct lanes_float { float v[16]; } lanes_float;
 typedef struct lanes_codes { uint8_t v[64]; } lanes_codes;
@@ -136,10 +179,10 @@ LANES_INLINE lanes_float lanes_from_int(lanes_int x)
 }
 LANES_INLINE lanes_float lanes_from_half(const uint8_t *p)
 {
-    _Float16 halves[16];
+    uint16_t halves[16];
     memcpy(halves, p, sizeof halves);
     lanes_float to;
-    for (int i = 0; i < 16; i++) to.v[i] = (float)halves[i];
+    for (int i = 0; i < 16; i++) to.v[i] = weir_f16_to_f32(halves[i]);
     return to;
 }
 LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)
@@ -165,6 +208,17 @@ LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
         c.v[i] = (float)odd;
     }
     return c;
+}
+LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b)
+{
+    for (int i = 0; i < 16; i++) a.v[i] += b.v[i];
+    return a;
+}
+LANES_INLINE lanes_float lanes_load(const float *p)
+{
+    lanes_float x;
+    memcpy(x.v, p, sizeof x.v);
+    return x;
 }
 LANES_INLINE void        lanes_store(float *p, lanes_float x) { memcpy(p, x.v, sizeof x.v); }
 LANES_INLINE lanes_codes lanes_codes_load(const uint8_t *p)
@@ -193,6 +247,27 @@ LANES_INLINE lanes_int   lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
 {
     for (int i = 0; i < 16; i++)
         sum.v[i] += c.v[4 * i] * x.v[0] + c.v[4 * i + 1] * x.v[1] + c.v[4 * i + 2] * x.v[2] + c.v[4 * i + 3] * x.v[3];
+    return sum;
+}
+LANES_INLINE void    lanes_pin(lanes_int *x) { (void)x; }
+LANES_INLINE int32_t lanes_magnitude(const float *x)
+{
+    int32_t bits[32], most = 0;
+    memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < 32; i++) {
+        const int32_t magnitude = bits[i] & 0x7fffffff;
+        most = magnitude > most ? magnitude : most;
+    }
+    return most;
+}
+LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < 16; i++) {
+        const int32_t code = (int32_t)rintf(x[i] * factor);
+        codes[i] = (int8_t)code;
+        sum += code;
+    }
     return sum;
 }
 #endif

@@ -22,7 +22,7 @@ typedef struct side_set {
 } side_set;
 
 typedef struct plan {
-    int64_t          n_groups;
+    int64_t          n_groups, block_rows;
     weir_tile_format formats[WEIR_MATMUL_OUTPUTS];
     side_set         sets[WEIR_MATMUL_OUTPUTS];
     int32_t          n_sets, set_of[WEIR_MATMUL_OUTPUTS];
@@ -90,8 +90,8 @@ static void put_side(const side_set *set, void *sides, int64_t stride, const flo
 
 static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, char *scratch, int64_t row)
 {
-    const int64_t block = row / isa->max_rows * isa->max_rows, lane = row - block, left = args->n_rows - block;
-    const int64_t stride = left < isa->max_rows ? left : isa->max_rows;
+    const int64_t block = row / p->block_rows * p->block_rows, lane = row - block, left = args->n_rows - block;
+    const int64_t stride = left < p->block_rows ? left : p->block_rows;
     for (int64_t g = 0; g < p->n_groups; g += CHUNK_GROUPS) {
         const int64_t        n = p->n_groups - g < CHUNK_GROUPS ? p->n_groups - g : CHUNK_GROUPS;
         const int64_t        at = block * p->n_groups + g * stride + lane;
@@ -108,19 +108,6 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
 }
 
 /* ---- panels --------------------------------------------------------------------------------------------------- */
-static void put_sums(const weir_matmul_output *output, const float *sums, float unit, int64_t first_row, int64_t rows, int64_t first_out)
-{
-    const int64_t left = output->weight->n_out - first_out, n = left < WEIR_PANEL_ROWS ? left : WEIR_PANEL_ROWS;
-    const float  *bias = output->bias ? output->bias + first_out : NULL;
-    for (int64_t r = 0; r < rows; r++, sums += WEIR_PANEL_ROWS) {
-        float *dst = output->dst + (first_row + r) * output->dst_stride + first_out;
-        for (int64_t i = 0; i < n; i++) {
-            const float product = sums[i] * unit, biased = bias ? product + bias[i] : product;
-            dst[i] = output->accumulate ? dst[i] + biased : biased;
-        }
-    }
-}
-
 /* Rows [first_row, end_row) against one panel of one output. first_row is the start of a block. */
 static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, const char *scratch, int32_t o,
                            int64_t panel, int64_t first_row, int64_t end_row)
@@ -128,37 +115,42 @@ static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_
     const weir_matmul_output *output = &args->outputs[o];
     const weir_tile_format    format = p->formats[o];
     const size_t              panel_bytes = weir_panel_bytes(format, args->n_in);
-    const int64_t             blocks = (end_row - first_row + isa->max_rows - 1) / isa->max_rows;
-    const int64_t             record_lines = (int64_t)weir_record_bytes(format) / 64, share = (record_lines + blocks - 1) / blocks;
+    const int64_t             blocks = (end_row - first_row + p->block_rows - 1) / p->block_rows;
+    const int64_t             first_out = panel * WEIR_PANEL_ROWS;
+    const int64_t             record_lines = (int64_t)weir_record_bytes(format) / 64, stride = (record_lines + blocks - 1) / blocks * 64;
     const uint8_t            *data = (const uint8_t *)output->weight->data + (size_t)panel * panel_bytes;
     const char               *ahead = (const char *)data + (blocks == 1 ? PREFETCH_BYTES : (int64_t)panel_bytes);
-    for (int64_t row = first_row, b = 0; row < end_row; row += isa->max_rows, b++) {
-        const int64_t   rows = end_row - row < isa->max_rows ? end_row - row : isa->max_rows;
-        _Alignas(64) float sums[WEIR_TILES_MAX_ROWS * WEIR_PANEL_ROWS];
+    for (int64_t row = first_row, b = 0; row < end_row; row += p->block_rows, b++) {
+        const int64_t         rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
         const weir_tiles_pass pass = {
             .panel = data,
             .codes = (const int8_t *)scratch + row * args->n_in,
             .scales = (const float *)(scratch + p->scales_offset) + row * p->n_groups,
             .sides = scratch + p->sets[p->set_of[o]].offset + (size_t)(row * p->n_groups * format.splits) * sizeof(float),
             .n_groups = p->n_groups,
-            .prefetch = ahead + b * share * p->n_groups * 64,
-            .prefetch_lines = b * share < record_lines ? share : 0,
-            .sums = sums,
+            .ahead = ahead + b * stride * p->n_groups,
+            .ahead_stride = stride,
+            .dst = output->dst + row * output->dst_stride + first_out,
+            .bias = output->bias ? output->bias + first_out : NULL,
+            .dst_stride = output->dst_stride,
+            .n = output->weight->n_out - first_out < WEIR_PANEL_ROWS ? output->weight->n_out - first_out : WEIR_PANEL_ROWS,
+            .unit = format.unit,
+            .accumulate = output->accumulate,
         };
         isa->pass[weir_tiles_format_index(format)][rows](&pass);
-        put_sums(output, sums, format.unit, row, rows, panel * WEIR_PANEL_ROWS);
     }
 }
 
 weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args)
 {
-    const plan p = make_plan(args);
+    plan p = make_plan(args);
+    p.block_rows = args->n_rows <= 2 * isa->few_rows ? isa->few_rows : isa->many_rows;
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
     char *const   scratch = context->scratch;
     const int64_t n_rows = args->n_rows, panels = p.panels_before[args->n_outputs];
     const int64_t wanted = (4 * (int64_t)context->n_threads + panels - 1) / panels, most = (n_rows + MIN_CHUNK_ROWS - 1) / MIN_CHUNK_ROWS;
     const int64_t chunks = context->n_threads == 1 || wanted < 1 ? 1 : wanted < most ? wanted : most;
-    const int64_t chunk_rows = ((n_rows + chunks - 1) / chunks + isa->max_rows - 1) / isa->max_rows * isa->max_rows;
+    const int64_t chunk_rows = ((n_rows + chunks - 1) / chunks + p.block_rows - 1) / p.block_rows * p.block_rows;
     const bool    serial = n_rows * args->n_in <= SERIAL_ELEMENTS;
     if (serial)
         for (int64_t row = 0; row < n_rows; row++) quantise_row(isa, &p, args, scratch, row);

@@ -3,7 +3,11 @@
 #pragma once
 #include "kernels/x86/tiles.h"
 
-enum { WEIR_TILES_MAX_ROWS = 8, WEIR_TILES_FORMATS = 8 };
+enum {
+    WEIR_TILES_FORMATS = 8,
+    WEIR_TILES_MAX_ROWS = 8,
+    WEIR_TILES_STREAM_ROWS = 4, /* passes of so many rows or less prefetch */
+};
 
 /* A few activation rows (a block) against one panel.
  *   codes  [groups][rows][32]     scales [groups][rows]
@@ -14,9 +18,13 @@ typedef struct weir_tiles_pass {
     const float   *scales;
     const void    *sides;
     int64_t        n_groups;
-    const char    *prefetch;       /* read ahead from here, prefetch_lines cache lines per group */
-    int64_t        prefetch_lines;
-    float         *sums;           /* [rows][64] */
+    const char    *ahead;        /* one record from here is prefetched at each group; may point anywhere */
+    int64_t        ahead_stride; /* bytes from group to group                                            */
+    float         *dst;          /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
+    const float   *bias;         /* NULL or [n] */
+    int64_t        dst_stride, n;
+    float          unit;
+    bool           accumulate;
 } weir_tiles_pass;
 
 /* Where one row's quantised groups go; strides are those between groups. */
@@ -41,8 +49,8 @@ static inline int weir_tiles_format_index(weir_tile_format format)
 }
 
 typedef struct weir_tiles_isa {
-    int32_t max_rows; /* of a block */
-    /* format index (weir_tiles_format_index), rows 1 .. max_rows */
+    int32_t few_rows, many_rows; /* of a block: in calls of up to two small blocks, in others */
+    /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less prefetch */
     void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);
     /* n_groups groups of x; sums [n_groups][2] of each half's codes */
     void (*quantise)(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums);

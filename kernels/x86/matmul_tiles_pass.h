@@ -9,85 +9,120 @@
 #include "kernels/x86/lanes16.h"
 #include "kernels/x86/matmul_tiles.h"
 
+#ifndef HINT
+#define HINT 3
+#endif
+#define PREFETCH(p) __builtin_prefetch(p, 0, HINT)
 #define UNROLL _Pragma("clang loop unroll(full)")
 
-LANES_INLINE lanes_codes tile_codes(const uint8_t *tile, int quad, weir_tile_codes kind)
+LANES_INLINE lanes_codes tile_codes(const uint8_t *record, int tile, int quad, weir_tile_codes kind)
 {
-    if (kind == WEIR_TILE_U8) return lanes_codes_load(tile + quad * 64);
-    const lanes_codes both = lanes_codes_load(tile + quad % 4 * 64), codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
+    const uint8_t *at = record + tile * 64;
+    if (kind == WEIR_TILE_U8) return lanes_codes_load(at + quad * 128);
+    const lanes_codes both = lanes_codes_load(at + quad % 4 * 128), codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
     return kind == WEIR_TILE_U4_TABLE ? lanes_codes_table(codes, weir_tile_table) : codes;
 }
 
-/* LANES_PAIR tiles from tile `first`, one split of one group: adds to acc. All arguments but the pointers are constants. */
-LANES_INLINE void add_split(lanes_float acc[][WEIR_PANEL_TILES], const weir_tiles_pass *pass, const uint8_t *record, int64_t group,
-                            int first, int split, int rows, weir_tile_codes kind, bool minimum, int splits)
+typedef lanes_float tile_pair[WEIR_PANEL_TILES];
+
+/* acc [rows] += one split of one record. All arguments but the pointers and `group` are constants of the loop that is compiled. */
+LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record, const char *ahead, int64_t group, int split,
+                            int rows, weir_tile_codes kind, bool minimum, int splits)
 {
-    const int     tile_bytes = kind == WEIR_TILE_U8 ? 512 : 256, quads = 8 / splits;
+    const int     quads = 8 / splits, scales_at = (kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64, minima_at = scales_at + splits * 64;
     const int8_t *x = pass->codes + group * rows * WEIR_TILE_GROUP;
     const int64_t sides = (group * splits + split) * rows;
-    lanes_int     sums[WEIR_TILES_MAX_ROWS][LANES_PAIR];
+    lanes_int     sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
     UNROLL
     for (int r = 0; r < rows; r++) {
         const lanes_int start = lanes_int_all(minimum ? 0 : ((const int32_t *)pass->sides)[sides + r]);
         UNROLL
-        for (int t = 0; t < LANES_PAIR; t++) sums[r][t] = start;
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) sums[r][t] = start;
     }
     UNROLL
     for (int i = 0; i < quads; i++) {
         const int   quad = splits == 2 ? split * 4 + i : kind == WEIR_TILE_U8 ? i : i % 2 * 4 + i / 2;
-        lanes_codes codes[LANES_PAIR];
+        lanes_codes codes[WEIR_PANEL_TILES];
         UNROLL
-        for (int t = 0; t < LANES_PAIR; t++) codes[t] = tile_codes(record + (first + t) * tile_bytes, quad, kind);
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) {
+            codes[t] = tile_codes(record, t, quad, kind);
+            if (rows <= WEIR_TILES_STREAM_ROWS && (kind == WEIR_TILE_U8 || quad < 4)) PREFETCH(ahead + quad * 128 + t * 64);
+        }
         UNROLL
         for (int r = 0; r < rows; r++) {
             const lanes_input input = lanes_input_load(x + r * WEIR_TILE_GROUP + quad * 4);
             UNROLL
-            for (int t = 0; t < LANES_PAIR; t++) sums[r][t] = lanes_dot(sums[r][t], codes[t], input);
+            for (int t = 0; t < WEIR_PANEL_TILES; t++) sums[r][t] = lanes_dot(sums[r][t], codes[t], input);
         }
     }
-    const uint8_t *scales = record + WEIR_PANEL_TILES * tile_bytes + (split * WEIR_PANEL_ROWS + first * WEIR_TILE_LANES) * 2;
-    const uint8_t *minima = scales + splits * WEIR_PANEL_ROWS * 2;
     UNROLL
-    for (int t = 0; t < LANES_PAIR; t++) {
-        const lanes_float scale = lanes_from_half(scales + t * WEIR_TILE_LANES * 2);
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_pin(&sums[r][t]);
+    }
+    if (rows <= WEIR_TILES_STREAM_ROWS) PREFETCH(ahead + scales_at);
+    if (rows <= WEIR_TILES_STREAM_ROWS && minimum) PREFETCH(ahead + minima_at);
+    UNROLL
+    for (int t = 0; t < WEIR_PANEL_TILES; t++) {
+        const lanes_float scale = lanes_from_half(record + scales_at + t * 32);
         UNROLL
         for (int r = 0; r < rows; r++) {
             const lanes_float product = lanes_mul(scale, lanes_all(pass->scales[group * rows + r]));
-            acc[r][first + t] = lanes_fma(lanes_from_int(sums[r][t]), product, acc[r][first + t]);
+            acc[r][t] = lanes_fma(lanes_from_int(sums[r][t]), product, acc[r][t]);
         }
         if (!minimum) continue;
-        const lanes_float low = lanes_from_half(minima + t * WEIR_TILE_LANES * 2);
+        const lanes_float low = lanes_from_half(record + minima_at + t * 32);
         UNROLL
-        for (int r = 0; r < rows; r++)
-            acc[r][first + t] = lanes_fma(low, lanes_all(((const float *)pass->sides)[sides + r]), acc[r][first + t]);
+        for (int r = 0; r < rows; r++) acc[r][t] = lanes_fma(low, lanes_all(((const float *)pass->sides)[sides + r]), acc[r][t]);
+    }
+}
+
+LANES_INLINE void store_lanes(float *dst, lanes_float product, const float *bias, bool accumulate)
+{
+    if (bias) product = lanes_add(product, lanes_load(bias));
+    if (accumulate) product = lanes_add(lanes_load(dst), product);
+    lanes_store(dst, product);
+}
+
+LANES_INLINE void store_row(const weir_tiles_pass *pass, int row, const lanes_float acc[WEIR_PANEL_TILES])
+{
+    float *const      dst = pass->dst + row * pass->dst_stride;
+    const lanes_float unit = lanes_all(pass->unit);
+    if (__builtin_expect(pass->n == WEIR_PANEL_ROWS, 1)) {
+        UNROLL
+        for (int t = 0; t < WEIR_PANEL_TILES; t++) {
+            const int at = t * WEIR_TILE_LANES;
+            store_lanes(dst + at, lanes_mul(acc[t], unit), pass->bias ? pass->bias + at : NULL, pass->accumulate);
+        }
+        return;
+    }
+    float sums[WEIR_PANEL_ROWS];
+    UNROLL
+    for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_store(sums + t * WEIR_TILE_LANES, lanes_mul(acc[t], unit));
+    for (int64_t i = 0; i < pass->n; i++) {
+        const float biased = pass->bias ? sums[i] + pass->bias[i] : sums[i];
+        dst[i] = pass->accumulate ? dst[i] + biased : biased;
     }
 }
 
 LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_codes kind, bool minimum, int splits)
 {
     const weir_tiles_pass pass = *job;
-    const int64_t         record_bytes = (kind == WEIR_TILE_U8 ? 2048 : 1024) + splits * WEIR_PANEL_ROWS * 2 * (minimum ? 2 : 1);
+    const int64_t         record_bytes = (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
     const uint8_t        *record = pass.panel;
-    const char           *prefetch = pass.prefetch;
-    lanes_float           acc[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
+    const char           *ahead = pass.ahead;
+    tile_pair             acc[WEIR_TILES_MAX_ROWS];
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
         for (int t = 0; t < WEIR_PANEL_TILES; t++) acc[r][t] = lanes_zero();
     }
-    for (int64_t group = 0; group < pass.n_groups; group++, record += record_bytes) {
-        for (int64_t l = 0; l < pass.prefetch_lines; l++, prefetch += 64) __builtin_prefetch(prefetch, 0, 3);
+    for (int64_t group = 0; group < pass.n_groups; group++, record += record_bytes, ahead += pass.ahead_stride) {
         UNROLL
-        for (int first = 0; first < WEIR_PANEL_TILES; first += LANES_PAIR) {
-            UNROLL
-            for (int split = 0; split < splits; split++) add_split(acc, &pass, record, group, first, split, rows, kind, minimum, splits);
-        }
+        for (int split = 0; split < splits; split++) add_split(acc, &pass, record, ahead, group, split, rows, kind, minimum, splits);
     }
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        UNROLL
-        for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_store(pass.sums + r * WEIR_PANEL_ROWS + t * WEIR_TILE_LANES, acc[r][t]);
-    }
+    for (int r = 0; r < rows; r++) store_row(&pass, r, acc[r]);
 }
 
 static void quantise_groups(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums)

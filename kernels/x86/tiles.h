@@ -1,15 +1,16 @@
 /* kernels/x86/tiles.h - WEIR_LAYOUT_TILES: quantised weights in the order in which the dot kernels read them.
  *
- * A weight [n_out, n_in] is cut into panels of 64 output rows (the last one padded with zero scales); a panel is four tiles of 16 rows,
+ * A weight [n_out, n_in] is cut into panels of 32 output rows (the last one padded with zero scales); a panel is two tiles of 16 rows,
  * one SIMD lane per output row, so that a dot product needs no horizontal sum. Panels follow each other, and inside a panel one record
- * per group of 32 inputs: a single sequential stream that feeds four independent accumulators.
+ * per group of 32 inputs: a single sequential stream, whose records are independent integer sums.
  *
- *   record: codes  [4 tiles][8 or 4][16 rows][4 inputs]     u8 codes, or two 4-bit codes per byte (see below)
- *           scales [splits][64 rows] f16
- *           minima [splits][64 rows] f16                    only for types that have them
+ *   record: codes  [8 or 4][2 tiles][16 rows][4 inputs]    u8 codes, or two 4-bit codes per byte (see below)
+ *           scales [splits][32 rows] f16
+ *           minima [splits][32 rows] f16                   only for types that have them
  *
  * 8-bit: byte vector j of a tile holds inputs 4j .. 4j + 3 of its 16 rows. 4-bit: vector j (of 4) holds inputs 4j .. 4j + 3 in the low
- * and 16 + 4j .. 16 + 4j + 3 in the high nibbles. splits is 1 (a scale per 32 inputs) or 2 (a scale per 16).
+ * and 16 + 4j .. 16 + 4j + 3 in the high nibbles. splits is 1 (a scale per 32 inputs) or 2 (a scale per 16). All parts are whole cache
+ * lines. The two tiles alternate because the loop reads them so: with one tile after the other a row took 1.5 times as long.
  *
  *   weight = unit * (scale * (code - zero) + minimum)
  *
@@ -26,8 +27,8 @@ extern "C" {
 
 enum {
     WEIR_TILE_LANES = 16,   /* output rows of a tile                       */
-    WEIR_PANEL_TILES = 4,
-    WEIR_PANEL_ROWS = 64,
+    WEIR_PANEL_TILES = 2,
+    WEIR_PANEL_ROWS = 32,
     WEIR_TILE_GROUP = 32,   /* inputs per record and per activation scale  */
 };
 

@@ -209,7 +209,7 @@ std::vector<Case> sequence_cases(weir_op op)
                 attention({{3, 200}}, {4, {1, 96, 64, WEIR_F16}}),
                 attention({{40, 1500}}, {4, f16, 100}),
                 attention({{5, 40}}, {4, f16, 1}),
-                attention({{3, 500}}, {4, f16, 0, 0, 60}),
+                attention({{3, 500}}, {4, f16, 0, 0, 20}),
                 attention({{2, 70}}, {16, {1, 64, 64, WEIR_F32}, 33})};
     case WEIR_OP_CONV1D:
         return {conv1d({{1, 0}}, 64, 4), conv1d({{2, 0}, {1, 0}, {3, 0}}, 100, 4), conv1d({{50, 0}}, 6144, 4), conv1d({{9, 0}}, 33, 8),

@@ -1,0 +1,84 @@
+"""Writes the seed inputs of the fuzz targets: small files that reach every branch of the readers. Run in this folder."""
+
+import json
+import os
+import struct
+
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+PACK = {U8: "<B", I8: "<b", U16: "<H", I16: "<h", U32: "<I", I32: "<i", F32: "<f", BOOL: "<B", U64: "<Q", I64: "<q", F64: "<d"}
+
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def value(kind, x):
+    if kind == STRING:
+        return text(x)
+    if kind == ARRAY:
+        element, items = x
+        return struct.pack("<IQ", element, len(items)) + b"".join(value(element, i) for i in items)
+    return struct.pack(PACK[kind], x)
+
+
+def gguf(keys, tensors, version=3, alignment=32):
+    """tensors: name, ne (fastest first), type, bytes."""
+    out = struct.pack("<IIQQ", 0x46554747, version, len(tensors), len(keys))
+    for key, kind, x in keys:
+        out += text(key) + struct.pack("<I", kind) + value(kind, x)
+    offset, data = 0, b""
+    for name, ne, kind, size in tensors:
+        out += text(name) + struct.pack("<I", len(ne)) + b"".join(struct.pack("<Q", n) for n in ne) + struct.pack("<IQ", kind, offset)
+        data += bytes(i % 251 for i in range(size)) + bytes(-size % alignment)
+        offset = len(data)
+    return out + bytes(-len(out) % alignment) + data
+
+
+def safetensors(entries, metadata=None, pad=0):
+    header, data = {}, b""
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name, dtype, shape, size in entries:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + size]}
+        data += bytes(i % 251 for i in range(size))
+    raw = json.dumps(header).encode() + b" " * pad
+    return struct.pack("<Q", len(raw)) + raw + data
+
+
+def write(folder, name, data):
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/{name}", "wb") as f:
+        f.write(data)
+
+
+architecture = ("general.architecture", STRING, "qwen35")
+numbers = [(f"n.{k}", k, x) for k, x in ((U8, 200), (I8, -3), (U16, 60000), (I16, -2), (U32, 7), (I32, -1), (F32, 1.5), (BOOL, 1),
+                                         (U64, 1 << 62), (I64, -5), (F64, 2.5))]
+arrays = [("a.int", ARRAY, (I32, [11, 11, 10, 0])), ("a.bool", ARRAY, (BOOL, [0, 1, 1])), ("a.u64", ARRAY, (U64, [1, 2])),
+          ("a.text", ARRAY, (STRING, ["a", "", "bc"])), ("a.empty", ARRAY, (STRING, [])),
+          ("a.nested", ARRAY, (ARRAY, [(I32, [1, 2]), (ARRAY, [(STRING, ["x"])])]))]
+write("gguf", "empty", gguf([], []))
+write("gguf", "numbers", gguf([architecture] + numbers, []))
+write("gguf", "arrays", gguf([architecture] + arrays, []))
+write("gguf", "tensors", gguf([architecture], [("token_embd.weight", [32, 3], 8, 102), ("norm", [5], 0, 20), ("e", [4, 2, 3], 1, 48),
+                                               ("blk.0.attn_q.weight", [256, 1], 12, 144), ("four", [2, 2, 2, 2], 30, 32)]))
+write("gguf", "aligned", gguf([architecture, ("general.alignment", U32, 64)], [("a", [7], 24, 7), ("b", [3], 24, 3)], alignment=64))
+write("gguf", "split", gguf([("split.no", U16, 1), ("split.count", U16, 3), ("split.tensors.count", I32, 9)], [("a", [8], 0, 32)]))
+write("gguf", "version2", gguf([architecture], [("a", [8], 0, 32)], version=2))
+
+write("safetensors", "empty", safetensors([]))
+write("safetensors", "one", safetensors([("a.weight", "F32", [2, 3], 24)]))
+write("safetensors", "many", safetensors([(f"t.{d}", d, [2, 2], 4 * s) for d, s in (
+    ("F64", 8), ("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("I32", 4), ("I16", 2), ("I8", 1), ("U8", 1), ("BOOL", 1),
+    ("F8_E4M3", 1), ("F8_E5M2", 1), ("U16", 2), ("U32", 4), ("U64", 8))], {"format": "pt"}, 7))
+write("safetensors", "shapes", safetensors([("scalar", "F32", [], 4), ("five", "BF16", [1, 2, 1, 2, 1], 8), ("one", "U8", [1], 1), ("none", "F32", [0, 4], 0)]))
+
+config = {"model_type": "qwen3_5", "tie_word_embeddings": False, "eos_token_id": [1, 2], "x": None,
+          "text_config": {"hidden_size": 64, "layer_types": ["linear_attention", "full_attention"], "eps": 1e-6,
+                          "rope_parameters": {"rope_theta": 1e4, "sections": [2, 1, 1]}, "mixed": [1, 2.5, None, "s", {"k": []}]}}
+write("json", "config", json.dumps(config, indent=1).encode())
+write("json", "escapes", '{"a\\u00e9\\n": "\\ud83d\\ude00 \\u0000 \\"\\\\", "é": [-0, 1e-3, 123456789012345678]}'.encode())
+write("json", "nested", b"[" * 63 + b"{}" + b"]" * 63)
+write("json", "scalar", b" true\n")
+write("json", "index", json.dumps({"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode())
