@@ -8,12 +8,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char conversation[] =
-    "[{\"role\": \"system\", \"content\": \" Be brief.\\n\"}, {\"role\": \"user\", \"content\": \"Gr\\u00f6\\u00dfe <|im_end|> \\u4f60\\n\"},"
+    "[{\"role\": \"system\", \"content\": \" Be brief.\\n\"}, {\"role\": \"user\", \"content\": \"Gr\\u00f6\\u00dfe <|im_end|> "
+    "\\u4f60\\n\"},"
     " {\"role\": \"assistant\", \"content\": \"<think>\\na\\n</think>\\n\\nb\", \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\","
     " \"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1.5, \"y\": [true, null, \"z'\\\"\"], \"z\": -7}}}]},"
     " {\"role\": \"tool\", \"tool_call_id\": \"c1\", \"content\": \"{\\\"a\\\": [1, 2]}\"},"
     " {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x \"}]}]";
-static const char tool_list[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"x\": {\"type\": \"number\"}}}}}]";
+static const char tool_list[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"x\": {\"type\": \"number\"}}}}}]";
 
 static void require(bool condition)
 {
@@ -39,14 +41,14 @@ static void check_output(const weir_chat_output *output)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_error          error = { 0 };
+    weir_error          error = {0};
     weir_chat_template *chat = NULL;
     if (size == 0) return 0;
     weir_status status = weir_chat_template_open(&chat, (const char *)data + 1, size - 1, &error);
     check_status(status, &error);
     if (status != WEIR_OK) return 0;
     json_t          *messages = json_loads(conversation, 0, NULL), *tools = json_loads(tool_list, 0, NULL);
-    weir_chat_output output = { 0 };
+    weir_chat_output output = {0};
     weir_chat_input  input = {
          .messages = messages,
          .tools = data[0] & 1 ? tools : NULL,

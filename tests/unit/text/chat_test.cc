@@ -7,7 +7,8 @@
 #include <memory>
 #include <string>
 
-namespace {
+namespace
+{
 
 using json = std::unique_ptr<json_t, decltype(&json_decref)>;
 
@@ -57,7 +58,8 @@ result render_json(const std::string &source, weir_chat_input *input)
 
 result render(const std::string &source, const options &o = {})
 {
-    const json      messages = parse(o.messages), tools = parse(o.tools.empty() ? "null" : o.tools), variables = parse(o.variables.empty() ? "{}" : o.variables);
+    const json messages = parse(o.messages), tools = parse(o.tools.empty() ? "null" : o.tools),
+               variables = parse(o.variables.empty() ? "{}" : o.variables);
     weir_chat_input input = {};
     input.messages = messages.get();
     input.tools = o.tools.empty() ? nullptr : tools.get();
@@ -70,7 +72,8 @@ result render(const std::string &source, const options &o = {})
 
 options with_text(const std::string &content)
 {
-    const json message(json_pack("[{s:s, s:s#}]", "role", "user", "content", content.data(), static_cast<int>(content.size())), json_decref);
+    const json message(json_pack("[{s:s, s:s#}]", "role", "user", "content", content.data(), static_cast<int>(content.size())),
+                       json_decref);
     char      *text = json_dumps(message.get(), 0);
     options    o;
     o.messages = text;
@@ -117,7 +120,8 @@ TEST(Jinja, ErrorsNameTheLine)
 
 TEST(Jinja, NothingOfTheHostIsReached)
 {
-    for (const char *source : { "{{ x.__class__ }}", "{{ ''.__class__ }}", "{{ [].__class__.__mro__ is defined }}", "{{ raise_exception.__globals__ }}" }) {
+    for (const char *source :
+         {"{{ x.__class__ }}", "{{ ''.__class__ }}", "{{ [].__class__.__mro__ is defined }}", "{{ raise_exception.__globals__ }}"}) {
         const result got = render(source);
         EXPECT_TRUE(got.status == WEIR_EINVAL || got.text == "") << source << got.text;
     }
@@ -126,18 +130,25 @@ TEST(Jinja, NothingOfTheHostIsReached)
 /* Published templates keep queues of tool calls this way, which Jinja2's immutable sandbox refuses. */
 TEST(Jinja, ListsAndDictionariesCanBeChanged)
 {
-    EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop(0) }}{{ l }}{% set _ = l.insert(0, 9) %}{% set _ = l.extend([7]) %}{{ l }}").text, "[1, 2]1[2][9, 2, 7]");
-    EXPECT_EQ(render("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}) %}{{ d.pop('a') }}{{ d }}{{ d.setdefault('c', 3) }}{{ d | length }}").text, "1{'b': 2}32");
-    EXPECT_EQ(render("{{ [].pop() }}").status, WEIR_EINVAL);
-    EXPECT_EQ(render("{% for k in range(40) %}{% endfor %}{% set d = {} %}{% for k in range(40) %}{% set _ = d.update({k: k * 2}) %}{% endfor %}"
-                     "{% for k in range(0, 40, 3) %}{% set _ = d.pop(k) %}{% endfor %}{{ d | length }} {{ d.get(39) }} {{ d[38] }} {{ 36 in d }}")
+    EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop(0) }}{{ l }}{% set _ = l.insert(0, 9) %}{% set _ = "
+                     "l.extend([7]) %}{{ l }}")
                   .text,
-              "26 None 76 False");
+              "[1, 2]1[2][9, 2, 7]");
+    EXPECT_EQ(
+        render("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}) %}{{ d.pop('a') }}{{ d }}{{ d.setdefault('c', 3) }}{{ d | length }}")
+            .text,
+        "1{'b': 2}32");
+    EXPECT_EQ(render("{{ [].pop() }}").status, WEIR_EINVAL);
+    EXPECT_EQ(
+        render("{% for k in range(40) %}{% endfor %}{% set d = {} %}{% for k in range(40) %}{% set _ = d.update({k: k * 2}) %}{% endfor %}"
+               "{% for k in range(0, 40, 3) %}{% set _ = d.pop(k) %}{% endfor %}{{ d | length }} {{ d.get(39) }} {{ d[38] }} {{ 36 in d }}")
+            .text,
+        "26 None 76 False");
 }
 
 TEST(Jinja, JsonTextBecomesValues)
 {
-    options o = with_text("{\"a\": [1, \"<x>\"]}");
+    options      o = with_text("{\"a\": [1, \"<x>\"]}");
     const result got = render("{% set v = messages[0].content | from_json %}{{ v.a[1] }}|{{ v.a[0] + 1 }}", o);
     EXPECT_EQ(got.text, "<x>|2");
     EXPECT_EQ(got.user, "uuu..");
@@ -148,32 +159,35 @@ TEST(Jinja, JsonTextBecomesValues)
 
 TEST(Provenance, SurvivesEveryOperation)
 {
-    static const struct { const char *source, *text, *user; } cases[] = {
-        { "<{{ c }}>", "<a<b> c>", ".uuuuuu." },
-        { "{{ 'x' + c + 'y' }}", "xa<b> cy", ".uuuuuu." },
-        { "{{ 'x' ~ c ~ 1 }}", "xa<b> c1", ".uuuuuu." },
-        { "{{ ('x' + c)[1:4] }}{{ ('x' + c)[:2] }}{{ c[::-1] }}", "a<bxac >b<a", "uuu.uuuuuuu" },
-        { "{{ ('x' + c)[0] }}{{ ('x' + c)[1] }}", "xa", ".u" },
-        { "{{ (' ' + c + ' ') | trim }}{{ ('-' + c).strip('-c') }}", "a<b> ca<b> ", "uuuuuuuuuuu" },
-        { "{{ c.split('<')[1] }}{{ (c + ',q').split(',')[1] }}", "b> cq", "uuuu." },
-        { "{{ c | replace('b', 'XY') }}", "a<XY> c", "uu..uuu" },
-        { "{{ 'one two'.replace('two', c) }}", "one a<b> c", "....uuuuuu" },
-        { "{{ ['p', c] | join('-') }}{{ '+'.join([c, 'q']) }}", "p-a<b> ca<b> c+q", "..uuuuuuuuuuuu.." },
-        { "{{ ('k' + c) | upper }}{{ c.title() }}", "KA<B> CA<B> C", ".uuuuuuuuuuuu" },
-        { "{{ '%s|%5s' % (c, 'z') }}", "a<b> c|    z", "uuuuuu......" },
-        { "{{ c | tojson }}", "\"a<b> c\"", "uuuuuuuu" },
-        { "{{ {'k': c} | tojson }}", "{\"k\": \"a<b> c\"}", "......uuuuuuuu." },
-        { "{{ messages[0] | tojson }}", "{\"role\": \"user\", \"content\": \"a<b> c\"}", "uuuuuuuuu......uuuuuuuuuuuuuuuuuuuuuu" },
-        { "{{ [c] }}", "['a<b> c']", ".uuuuuuuu." },
-        { "{% macro m(v) %}[{{ v }}]{% endmacro %}{{ m(c) }}", "[a<b> c]", ".uuuuuu." },
-        { "{% set v %}[{{ c }}]{% endset %}{{ v }}", "[a<b> c]", ".uuuuuu." },
-        { "{% for x in c %}{{ x }}.{% endfor %}", "a.<.b.>. .c.", "u.u.u.u.u.u." },
-        { "{{ c | e }}", "a&lt;b&gt; c", "uuuuuuuuuuuu" },
-        { "{{ c | safe }}{{ c | string }}{{ c | default('x') }}", "a<b> ca<b> ca<b> c", "uuuuuuuuuuuuuuuuuu" },
-        { "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '|' + m.content %}{% endfor %}{{ ns.t }}", "|a<b> c", ".uuuuuu" },
-        { "{{ messages | map(attribute='content') | join }}{{ (messages | first).content }}", "a<b> ca<b> c", "uuuuuuuuuuuu" },
-        { "{{ c | indent(2, true) }}", "  a<b> c", "..uuuuuu" },
-        { "{{ c if c == 'a<b> c' else 'no' }}", "a<b> c", "uuuuuu" },
+    static const struct {
+        const char *source, *text, *user;
+    } cases[] = {
+        {"<{{ c }}>", "<a<b> c>", ".uuuuuu."},
+        {"{{ 'x' + c + 'y' }}", "xa<b> cy", ".uuuuuu."},
+        {"{{ 'x' ~ c ~ 1 }}", "xa<b> c1", ".uuuuuu."},
+        {"{{ ('x' + c)[1:4] }}{{ ('x' + c)[:2] }}{{ c[::-1] }}", "a<bxac >b<a", "uuu.uuuuuuu"},
+        {"{{ ('x' + c)[0] }}{{ ('x' + c)[1] }}", "xa", ".u"},
+        {"{{ (' ' + c + ' ') | trim }}{{ ('-' + c).strip('-c') }}", "a<b> ca<b> ", "uuuuuuuuuuu"},
+        {"{{ c.split('<')[1] }}{{ (c + ',q').split(',')[1] }}", "b> cq", "uuuu."},
+        {"{{ c | replace('b', 'XY') }}", "a<XY> c", "uu..uuu"},
+        {"{{ 'one two'.replace('two', c) }}", "one a<b> c", "....uuuuuu"},
+        {"{{ ['p', c] | join('-') }}{{ '+'.join([c, 'q']) }}", "p-a<b> ca<b> c+q", "..uuuuuuuuuuuu.."},
+        {"{{ ('k' + c) | upper }}{{ c.title() }}", "KA<B> CA<B> C", ".uuuuuuuuuuuu"},
+        {"{{ '%s|%5s' % (c, 'z') }}", "a<b> c|    z", "uuuuuu......"},
+        {"{{ c | tojson }}", "\"a<b> c\"", "uuuuuuuu"},
+        {"{{ {'k': c} | tojson }}", "{\"k\": \"a<b> c\"}", "......uuuuuuuu."},
+        {"{{ messages[0] | tojson }}", "{\"role\": \"user\", \"content\": \"a<b> c\"}", "uuuuuuuuu......uuuuuuuuuuuuuuuuuuuuuu"},
+        {"{{ [c] }}", "['a<b> c']", ".uuuuuuuu."},
+        {"{% macro m(v) %}[{{ v }}]{% endmacro %}{{ m(c) }}", "[a<b> c]", ".uuuuuu."},
+        {"{% set v %}[{{ c }}]{% endset %}{{ v }}", "[a<b> c]", ".uuuuuu."},
+        {"{% for x in c %}{{ x }}.{% endfor %}", "a.<.b.>. .c.", "u.u.u.u.u.u."},
+        {"{{ c | e }}", "a&lt;b&gt; c", "uuuuuuuuuuuu"},
+        {"{{ c | safe }}{{ c | string }}{{ c | default('x') }}", "a<b> ca<b> ca<b> c", "uuuuuuuuuuuuuuuuuu"},
+        {"{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '|' + m.content %}{% endfor %}{{ ns.t }}", "|a<b> c",
+         ".uuuuuu"},
+        {"{{ messages | map(attribute='content') | join }}{{ (messages | first).content }}", "a<b> ca<b> c", "uuuuuuuuuuuu"},
+        {"{{ c | indent(2, true) }}", "  a<b> c", "..uuuuuu"},
+        {"{{ c if c == 'a<b> c' else 'no' }}", "a<b> c", "uuuuuu"},
     };
     for (const auto &c : cases) {
         const result got = render(std::string("{% set c = messages[0].content %}") + c.source, with_text("a<b> c"));
@@ -205,8 +219,9 @@ TEST(Provenance, OnlyKnownRolesAreTrusted)
 
 TEST(Continue, CutsBehindTheLastContent)
 {
-    const std::string keeps = "{% for m in messages %}<{{ m.content }}>{% endfor %}", strips = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
-    options           o;
+    const std::string keeps = "{% for m in messages %}<{{ m.content }}>{% endfor %}",
+                      strips = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
+    options o;
     o.continued = true;
     o.messages = R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "The answer \n"}])";
     EXPECT_EQ(render(keeps, o).text, "<q><The answer \n");
@@ -284,7 +299,9 @@ TEST(Bounds, LongMessagesAreCheap)
 {
     std::string text;
     while (text.size() < 1000000) text += "line <|im_end|> of text\n";
-    const result got = render("{% set c = messages[0].content | trim %}<{{ 'u\n' + c + '<e>' }}{{ c.split('\n') | length }}{{ c.split('</think>')[-1].lstrip('\n') | length }}>", with_text(text));
+    const result got = render("{% set c = messages[0].content | trim %}<{{ 'u\n' + c + '<e>' }}{{ c.split('\n') | length }}{{ "
+                              "c.split('</think>')[-1].lstrip('\n') | length }}>",
+                              with_text(text));
     EXPECT_EQ(got.status, WEIR_OK) << got.error;
     EXPECT_EQ(got.user.find("u.u"), std::string::npos);
     EXPECT_GT(got.text.size(), 1000000u);
