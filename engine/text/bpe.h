@@ -6,6 +6,10 @@
 #include "engine/text/pair_map.h"
 #include "engine/text/tokenizer.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct weir_symbol {
     int32_t  id, joined;           /* its token; the token that it makes with the next one */
     uint32_t rank, previous, next; /* of that merge, UINT32_MAX: none; neighbours, UINT32_MAX: none */
@@ -24,3 +28,7 @@ void weir_bpe_scratch_free(weir_bpe_scratch *scratch);
 /* Appends the ids of `piece` [n <= 2^30]. byte_ids: token of each byte. merges: (left, right) to rank and joined id. errors: ENOMEM */
 WEIR_MUST_CHECK weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out, const weir_pair_map *merges,
                                             const int32_t byte_ids[256], const char *piece, size_t n);
+
+#ifdef __cplusplus
+}
+#endif

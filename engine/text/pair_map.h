@@ -9,6 +9,10 @@
 
 #include "kernels/abi/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct weir_pair_slot {
     uint64_t key;
     uint32_t number;
@@ -45,3 +49,7 @@ WEIR_MUST_CHECK weir_status weir_pair_reserve(weir_pair_map *map, size_t count);
 /* The slot of `key`, made with number 0 and id -1 when it is new; NULL when memory is short. It moves with the next put. */
 weir_pair_slot *weir_pair_put(weir_pair_map *map, uint64_t key);
 void            weir_pair_free(weir_pair_map *map);
+
+#ifdef __cplusplus
+}
+#endif

@@ -12,6 +12,10 @@
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { WEIR_PRETOKENIZER_STEPS = 16, WEIR_PATTERN_BYTES = 1 << 16 };
 
 typedef struct weir_split {
@@ -61,3 +65,7 @@ WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *preto
 
 /* A pattern of Oniguruma (Ruby syntax, UTF-8) as one of PCRE2 (UTF, UCP, MULTILINE) that matches the same. In pattern.c. */
 WEIR_MUST_CHECK weir_status weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length, weir_error *error);
+
+#ifdef __cplusplus
+}
+#endif

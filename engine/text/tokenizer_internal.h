@@ -6,6 +6,10 @@
 #include "engine/text/tokenizer.h"
 #include "engine/text/vocabulary.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     WEIR_MERGES = 1 << 22,
     WEIR_STOP_IDS = 64,
@@ -40,3 +44,7 @@ WEIR_MUST_CHECK weir_status weir_tokenizer_set_template(weir_tokenizer *tokenize
 WEIR_MUST_CHECK weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error);
 /* "[PAD123]": a row that fills up the matrix. */
 bool weir_tokenizer_is_padding(const char *name, size_t length);
+
+#ifdef __cplusplus
+}
+#endif

@@ -7,6 +7,10 @@
 #include "engine/base/buffer.h"
 #include "engine/text/tokenizer.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define WEIR_UTF8_REPLACEMENT "\xEF\xBF\xBD"
 
 /* Bytes of the code point that `lead` begins; 0: no code point begins so. */
@@ -59,3 +63,7 @@ static inline int32_t weir_utf8_decode(const char *text, size_t *length)
 bool weir_utf8_valid(const char *text, size_t n);
 /* Appends `text` with each maximal ill-formed part as U+FFFD; spans [n_spans] are moved along (begin down, end up, to whole parts). */
 WEIR_MUST_CHECK weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans, size_t n_spans);
+
+#ifdef __cplusplus
+}
+#endif

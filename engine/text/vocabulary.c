@@ -54,11 +54,12 @@ static weir_name_slot *slot_of(const weir_vocabulary *vocabulary, uint32_t hash,
     }
 }
 
-static weir_status grow_names(weir_vocabulary *vocabulary)
+weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
 {
-    if (vocabulary->names != NULL && vocabulary->n_names * 2 <= vocabulary->names_mask) return WEIR_OK;
-    const size_t          n_slots = vocabulary->names == NULL ? 1024 : 4 * (vocabulary->names_mask + 1);
-    weir_name_slot *const slots = malloc(n_slots * sizeof *slots); /* n_slots < 8 * WEIR_VOCABULARY_IDS */
+    size_t n_slots = 1024;
+    while (n_slots / 2 < count && n_slots < 4 * (size_t)WEIR_VOCABULARY_IDS) n_slots *= 2;
+    if (vocabulary->names != NULL && n_slots <= vocabulary->names_mask + 1) return WEIR_OK;
+    weir_name_slot *const slots = malloc(n_slots * sizeof *slots);
     if (slots == NULL) return WEIR_ENOMEM;
     for (size_t i = 0; i < n_slots; i++) slots[i].id = -1;
     for (size_t i = 0; vocabulary->names != NULL && i <= vocabulary->names_mask; i++) {
@@ -77,7 +78,8 @@ static weir_status grow_names(weir_vocabulary *vocabulary)
 /* The bytes at `offset` are the base token `id`. */
 static weir_status add_name(weir_vocabulary *vocabulary, int32_t id, uint32_t offset, uint32_t length, weir_error *error)
 {
-    if (grow_names(vocabulary) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of tokens");
+    if (weir_vocabulary_reserve(vocabulary, vocabulary->n_names + 1) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of tokens");
     const char *const     bytes = vocabulary->bytes.data + offset;
     const uint32_t        hash = hash_of(bytes, length);
     weir_name_slot *const slot = slot_of(vocabulary, hash, bytes, length);
@@ -109,7 +111,8 @@ static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_
         node = slot->number;
     }
     if (slot->id >= 0)
-        return weir_error_set(error, WEIR_EFORMAT, "ids %" PRId32 " and %" PRId32 " are the same added token; a token has one id", slot->id, id);
+        return weir_error_set(error, WEIR_EFORMAT, "ids %" PRId32 " and %" PRId32 " are the same added token; a token has one id", slot->id,
+                              id);
     slot->id = id;
     trie->first[(unsigned char)text[0]] = true;
     trie->n_tokens++;

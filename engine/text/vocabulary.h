@@ -11,6 +11,10 @@
 #include "engine/base/error.h"
 #include "engine/text/pair_map.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
     WEIR_VOCABULARY_IDS = 1 << 21,      /* ids are below this */
     WEIR_VOCABULARY_BYTES = 1 << 28,    /* of all tokens together */
@@ -55,6 +59,8 @@ typedef struct weir_vocabulary {
 
 void weir_vocabulary_init(weir_vocabulary *vocabulary);
 void weir_vocabulary_free(weir_vocabulary *vocabulary);
+/* Room for `count` base tokens in the table of names, which then does not grow in between. */
+WEIR_MUST_CHECK weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count);
 
 /* Bytes of a name in the byte alphabet of GPT-2, written to `out` [length]; false when it holds any other character. */
 bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length);
@@ -78,3 +84,7 @@ int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char
 
 /* The longest token of the trie that begins at `text` [n]; *length its bytes; -1: none. */
 int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_t *length);
+
+#ifdef __cplusplus
+}
+#endif

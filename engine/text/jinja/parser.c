@@ -162,11 +162,13 @@ static weir_status parse_for(weir_jinja_parser *p, weir_jinja_node *node)
     if (!weir_jinja_skip_name(p, "in")) return weir_jinja_parse_fail(p, "'in' is expected here");
     WEIR_TRY(weir_jinja_parse_tuple(p, &node->right, false));
     if (weir_jinja_skip_name(p, "if")) WEIR_TRY(weir_jinja_parse_expression(p, &node->test, true));
-    node->operation = weir_jinja_skip_name(p, "recursive");
+    const int macros = p->macros;
+    node->operation  = weir_jinja_skip_name(p, "recursive") ? WEIR_JINJA_RECURSIVE : 0;
     WEIR_TRY(end_tag(p));
     p->loops++;
     WEIR_TRY(parse_body(p, &node->body, ends));
     p->loops--;
+    if (p->macros > macros) node->operation |= WEIR_JINJA_KEEPS_SCOPE;
     if (weir_jinja_skip_name(p, "else")) {
         WEIR_TRY(end_tag(p));
         WEIR_TRY(parse_body(p, &node->otherwise, end));
@@ -212,6 +214,7 @@ static weir_status parse_macro_body(weir_jinja_parser *p, weir_jinja_node *macro
 {
     const int outer_wants = p->wants, outer_loops = p->loops;
     p->wants = p->loops = 0;
+    p->macros++;
     WEIR_TRY(parse_block(p, &macro->body, end));
     macro->operation = p->wants;
     p->wants         = outer_wants;
@@ -233,7 +236,11 @@ static weir_status parse_call_block(weir_jinja_parser *p, weir_jinja_node *node)
     weir_jinja_node *caller = NULL;
     node->kind              = WEIR_JINJA_CALL_BLOCK;
     WEIR_TRY(weir_jinja_node_new(p, &caller, WEIR_JINJA_MACRO_OF));
-    caller->name = p->token++->value.as.string;
+    weir_jinja_value name;
+    WEIR_TRY(weir_jinja_string_view(p->arena, &name, "caller", 6, WEIR_JINJA_TEMPLATE));
+    (void)weir_jinja_string_count(name.as.string);
+    caller->name = name.as.string;
+    p->token++;
     if (weir_jinja_at_op(p, '(')) WEIR_TRY(parse_parameters(p, caller));
     WEIR_TRY(weir_jinja_parse_expression(p, &node->left, true));
     if (node->left->kind != WEIR_JINJA_CALL) return weir_jinja_parse_fail(p, "a call is expected here");

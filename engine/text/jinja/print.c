@@ -28,7 +28,7 @@ void weir_jinja_float_text(char out[32], double value)
         (void)snprintf(out, 32, "%s", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
         return;
     }
-    int precision = 15; /* the shortest text that reads back the same: 15 digits always survive, 17 always suffice */
+    int precision = 1; /* the shortest text that reads back the same; 17 digits always suffice */
     do (void)snprintf(digits, sizeof digits, "%.*e", precision - 1, value);
     while (strtod(digits, NULL) != value && precision++ < 17);
     const int exponent = atoi(strchr(digits, 'e') + 1);
@@ -240,7 +240,8 @@ static int by_key(const void *a, const void *b)
 {
     const weir_jinja_entry *const *x = a, *const *y = b;
     int                            order = 0;
-    (void)weir_jinja_compare(&order, (*x)->key, (*y)->key, 16);
+    int64_t                        unbounded = INT64_MAX; /* keys are flat */
+    (void)weir_jinja_compare(&order, (*x)->key, (*y)->key, &unbounded);
     return order;
 }
 

@@ -1,0 +1,35 @@
+/* Every tokenizer record of tests/golden/text: ids, decoded text, pieces, streams, plain text, prompts. */
+#include "tests/golden/text_golden.h"
+
+#include <gtest/gtest.h>
+
+TEST(TextGolden, EveryRecordAgrees)
+{
+    weir_golden_counts counts;
+    EXPECT_EQ(weir_golden_text("tests/golden/text", "", &counts), 0);
+    EXPECT_EQ(counts.failed, 0u);
+    EXPECT_EQ(counts.passed, 26u);
+    EXPECT_EQ(counts.records, 24190u);
+}
+
+TEST(TextGolden, AFilterRunsItsCasesAlone)
+{
+    weir_golden_counts counts;
+    EXPECT_EQ(weir_golden_text("tests/golden/text", "qwen35.stream", &counts), 0);
+    EXPECT_EQ(counts.records, 6u + 260u);
+}
+
+TEST(TextGolden, AMissingFolderFails)
+{
+    weir_golden_counts counts;
+    EXPECT_EQ(weir_golden_text("tests/golden/none", "", &counts), 1);
+    EXPECT_EQ(counts.failed, 1u);
+}
+
+TEST(TextGolden, VocabulariesThatWereNotFetchedAreSkipped)
+{
+    weir_golden_counts counts;
+    EXPECT_EQ(weir_golden_realvocab("tests/golden/realvocab", nullptr, "", &counts), 0);
+    EXPECT_EQ(counts.skipped, 5u);
+    EXPECT_EQ(counts.passed, 0u);
+}
