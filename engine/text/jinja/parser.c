@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { PARSE_DEPTH = 150 };
+enum { PARSE_DEPTH = 400 };
 
 weir_status weir_jinja_parse_fail(weir_jinja_parser *p, const char *reason)
 {
