@@ -8,7 +8,7 @@ extern "C" {
 
 /* How activations meet the weights (`kernels.activations`). */
 typedef enum weir_activations {
-    WEIR_ACTIVATIONS_FAST, /* bf16 for f32/f16/bf16 weights..., int8 for quantised ones              */
+    WEIR_ACTIVATIONS_FAST, /* int8 for quantised weights, bf16 for f16, bf16 and f8 ones, f32 for f32 */
     WEIR_ACTIVATIONS_F32,  /* exact: weights are expanded to f32 (4 bytes each)                      */
 } weir_activations;
 

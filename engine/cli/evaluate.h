@@ -20,7 +20,7 @@ typedef struct weir_retrieval {
     weir_retrieval_row *rows; /* [n_rows], owned */
     size_t  n_rows;
     int32_t n_right, n_items;
-    size_t  peak_kv_bytes;
+    int64_t n_kept; /* KV rows per layer and head that the contexts had, all kept */
 } weir_retrieval;
 
 /* Lines of {"task", "length", "context", "questions": [[question, answer], ..]}. The user's message is context, an empty line, question; an item

@@ -45,21 +45,19 @@ static json_t *further_variables(const json_t *chat)
     return variables;
 }
 
-weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat, weir_error *error)
+weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer, const weir_chat_template *chat, const json_t *messages,
+                               weir_error *error)
 {
-    const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
-    const bool                  is_object = json_is_object(chat);
-    const json_t *const         messages = is_object ? json_object_get(chat, "messages") : chat;
-    if (tokenizer == NULL || weir_engine_chat(engine) == NULL)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no %s: messages cannot be rendered", tokenizer == NULL ? "tokenizer" : "chat template");
-    if (!json_is_array(messages)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is expected, or an object with \"messages\"");
-    json_t *const         variables = is_object ? further_variables(chat) : NULL;
-    const weir_chat_input input = { .messages = messages, .tools = is_object ? json_object_get(chat, "tools") : NULL,
-                                    .documents = is_object ? json_object_get(chat, "documents") : NULL, .variables = variables,
+    const bool          is_object = json_is_object(messages);
+    const json_t *const list = is_object ? json_object_get(messages, "messages") : messages;
+    if (!json_is_array(list)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is expected, or an object with \"messages\"");
+    json_t *const         variables = is_object ? further_variables(messages) : NULL;
+    const weir_chat_input input = { .messages = list, .tools = is_object ? json_object_get(messages, "tools") : NULL,
+                                    .documents = is_object ? json_object_get(messages, "documents") : NULL, .variables = variables,
                                     .bos_token = weir_tokenizer_bos_text(tokenizer), .eos_token = weir_tokenizer_eos_text(tokenizer),
                                     .add_generation_prompt = true, .now_unix_seconds = weir_clock_unix_seconds() };
     weir_chat_output output = { 0 };
-    weir_status      status = weir_chat_render(weir_engine_chat(engine), &output, &input, error);
+    weir_status      status = weir_chat_render(chat, &output, &input, error);
     if (status == WEIR_OK && text != NULL) status = weir_buffer_add(text, output.text.data, output.text.size);
     if (status == WEIR_OK && ids != NULL)
         status = weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,
@@ -67,6 +65,14 @@ weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const we
     weir_chat_output_free(&output);
     json_decref(variables);
     return status;
+}
+
+weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat, weir_error *error)
+{
+    if (weir_engine_tokenizer(engine) == NULL || weir_engine_chat(engine) == NULL)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no %s: messages cannot be rendered",
+                              weir_engine_tokenizer(engine) == NULL ? "tokenizer" : "chat template");
+    return weir_prompt_render(ids, text, weir_engine_tokenizer(engine), weir_engine_chat(engine), chat, error);
 }
 
 weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path, weir_error *error)

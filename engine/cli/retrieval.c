@@ -8,7 +8,6 @@
 #include "engine/cli/evaluate.h"
 #include "engine/cli/prompt.h"
 #include "engine/formats/json.h"
-#include "offload/ledger.h"
 
 enum { MAX_ITEMS_FILE = 1 << 28, JSON_DEPTH = 16, MAX_ROWS = 1024 };
 
@@ -119,6 +118,7 @@ static void count_answers(weir_retrieval *out, const items *all, const weir_answ
     for (size_t i = 0; i < all->count; i++) {
         weir_retrieval_row *const row = &out->rows[all->list[i].row];
         row->n_items++;
+        out->n_kept += answers[i].usage.n_prompt + answers[i].usage.n_answer;
         out->n_items++;
         if (!is_right(&answers[i], &all->list[i])) continue;
         row->n_right++;

@@ -109,13 +109,13 @@ WEIR_INLINE void score_tile(lane_float (*restrict score)[TILE_VECTORS], const fl
             UNROLL
             for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = (lane_float)0.0f;
         }
-        WEIR_PRAGMA(unroll 4)
+        WEIR_PRAGMA(nounroll) /* the accumulators fill the registers: unrolled by 4, some are spilled */
         for (int64_t d = 0; d < key_dim; d++) {
             lane_float key[LANE_VECTORS];
             UNROLL
             for (int v = 0; v < LANE_VECTORS; v++)
                 key[v] = load_element(k, d * TILE + ((v0 + v) * POSITION_THREADS + tid % POSITION_THREADS) * LANE_WIDTH, half);
-            if (next_k && v0 == 0) {
+            if (v0 == 0) {
                 PREFETCH(element(next_k, d * TILE, half));
                 if (!half) PREFETCH(element(next_k, d * TILE + TILE / 2, half));
             }
@@ -198,10 +198,8 @@ WEIR_INLINE void add_values(team_memory *team, lane_float (*restrict value)[LANE
                 x[v] = lane_load(part);
             }
         }
-        if (next_v) {
-            PREFETCH(element(next_v, t * value_dim + first, half));
-            if (!half) PREFETCH(element(next_v, t * value_dim + first + LANE_WIDTH, half));
-        }
+        PREFETCH(element(next_v, t * value_dim + first, half));
+        if (!half) PREFETCH(element(next_v, t * value_dim + first + LANE_WIDTH, half));
         UNROLL
         for (int r = 0; r < rows; r++) {
             const lane_float weight = (lane_float)team->weights[r][t];
@@ -232,7 +230,7 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *block, const void *v_t
                 if (rest >= LANE_WIDTH)
                     add_values(team, block->value + n + v, v_tile, next_v, value_dim, at, 0, 1, true, rows, half);
                 else
-                    add_values(team, block->value + n + v, v_tile, NULL, value_dim, at, (int)rest, 1, false, rows, half);
+                    add_values(team, block->value + n + v, v_tile, next_v, value_dim, at, (int)rest, 1, false, rows, half);
             }
             break;
         }
@@ -373,9 +371,9 @@ WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attentio
         const void *const next_v = element(next_page, weir_page_v(next_token, call->key_dim, call->value_dim), half);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
             lane_float score[THREAD_ROWS][TILE_VECTORS];
-            score_tile(score, team->q + b * call->key_dim * rows, k, b == 0 ? next_k : NULL, call->key_dim, rows, half, tid);
+            score_tile(score, team->q + b * call->key_dim * rows, k, next_k, call->key_dim, rows, half, tid);
             weigh_tile(team, blocks + b, score, position, call->window, rows, tid);
-            value_tile(team, blocks + b, v, b == 0 ? next_v : NULL, call->value_dim, width, rows, half, tid);
+            value_tile(team, blocks + b, v, next_v, call->value_dim, width, rows, half, tid);
         }
     }
 }
@@ -597,9 +595,9 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
             const attention_call call = { out, partials, q, segments, n_segments, n_heads, n_kv_heads, group, key_dim, value_dim,
                                           q_stride, q_head_stride, out_stride, window, unit_rows, scale };
             if (half)
-                run_units(&team, &call, true, omp_get_thread_num());
+                run_units(&team, &call, true, lane_thread());
             else
-                run_units(&team, &call, false, omp_get_thread_num());
+                run_units(&team, &call, false, lane_thread());
         }
     }
     if (n_merges == 0) return WEIR_OK;
@@ -611,7 +609,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
             const attention_call call = { .out = out, .partials = partials, .segments = segments, .n_segments = n_segments, .n_heads = n_heads,
                                           .n_kv_heads = n_kv_heads, .group = group, .value_dim = value_dim, .out_stride = out_stride,
                                           .window = window, .unit_rows = unit_rows };
-            merge_rows(&call, omp_get_thread_num());
+            merge_rows(&call, lane_thread());
         }
     }
     return WEIR_OK;

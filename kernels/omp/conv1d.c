@@ -4,16 +4,28 @@
  * Moves 8 bytes per element and call, 2 * n_taps flops and one exponential. */
 #include "kernels/omp/lanes.h"
 
-enum { BLOCK = 128, TAPS_MAX = 8 };
+enum { BLOCK = 256, TAPS_MAX = 8, AHEAD = 4 }; /* AHEAD: rows of prefetch; a block of a row is too short for the hardware's */
 
 #pragma omp declare target
+/* weights[j][c] = taps[c][j]; lane by lane. `n_taps` is a constant where it is usual. */
+WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restrict taps, const int64_t n_taps, int64_t n, int tid)
+{
+    LANES
+    for (int64_t c = tid; c < n; c += LANE_THREADS)
+        for (int64_t j = 0; j < n_taps; j++) weights[j][c] = taps[c * n_taps + j];
+}
+
 /* Channels [first, first + n) of one segment. taps [C, n_taps]; weights [TAPS_MAX][BLOCK], sums [BLOCK] in team memory, lane by lane. */
 WEIR_INLINE void convolve(float *dst, const float *src, float *history, const float *taps, int64_t n_rows, int64_t n_channels, int64_t n_taps,
                           int64_t first, int64_t n, float (*restrict weights)[BLOCK], float *restrict sums, int tid)
 {
-    for (int64_t j = 0; j < n_taps; j++)
-        for (int64_t c = tid; c < n; c += LANE_THREADS) weights[j][c] = taps[(first + c) * n_taps + j];
+    if (n_taps == 4)
+        stage_taps(weights, taps + first * 4, 4, n, tid);
+    else
+        stage_taps(weights, taps + first * n_taps, n_taps, n, tid);
     for (int64_t r = 0; r < n_rows; r++) {
+        for (int64_t c = 0; r + AHEAD < n_rows && c < n; c += 16) PREFETCH(src + (r + AHEAD) * n_channels + first + c);
+        LANES
         for (int64_t c = tid; c < n; c += LANE_THREADS) sums[c] = 0.0f;
         for (int64_t j = 0; j < n_taps; j++) {
             const int64_t      row = r - n_taps + 1 + j;
@@ -53,7 +65,7 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
             const int64_t first = u % n_blocks * BLOCK, n = n_channels - first < BLOCK ? n_channels - first : BLOCK;
             if (segment->n_rows <= 0) continue;
             convolve(dst + segment->first_row * n_channels, src + segment->first_row * n_channels, segment->conv_history, taps, segment->n_rows,
-                     n_channels, n_taps, first, n, weights, sums, omp_get_thread_num());
+                     n_channels, n_taps, first, n, weights, sums, lane_thread());
         }
     }
     return WEIR_OK;

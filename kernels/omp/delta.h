@@ -84,7 +84,7 @@ static inline void delta_compute_factors(const weir_kernel_context *context, con
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t row = u / n_k_heads, m = u % n_k_heads;
             factor_row(factors + row * n_v_heads, q + row * qkv_stride + m * key_dim, k + row * qkv_stride + m * key_dim, a + row * ab_stride,
-                       b + row * ab_stride, a_neg, dt_bias, key_dim, n_k_heads, n_v_heads, m, tiled_heads, partial, omp_get_thread_num());
+                       b + row * ab_stride, a_neg, dt_bias, key_dim, n_k_heads, n_v_heads, m, tiled_heads, partial, lane_thread());
         }
     }
 }

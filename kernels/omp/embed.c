@@ -62,10 +62,10 @@ static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void 
         #pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
             const uint8_t *const row = table + ids[r] * row_bytes;
-            if (dtype == WEIR_F32) copy_row(dst + r * dim, row, dim, WEIR_F32, omp_get_thread_num());
-            if (dtype == WEIR_F16) copy_row(dst + r * dim, row, dim, WEIR_F16, omp_get_thread_num());
-            if (dtype == WEIR_BF16) copy_row(dst + r * dim, row, dim, WEIR_BF16, omp_get_thread_num());
-            if (dtype == WEIR_Q8_0) copy_row(dst + r * dim, row, dim, WEIR_Q8_0, omp_get_thread_num());
+            if (dtype == WEIR_F32) copy_row(dst + r * dim, row, dim, WEIR_F32, lane_thread());
+            if (dtype == WEIR_F16) copy_row(dst + r * dim, row, dim, WEIR_F16, lane_thread());
+            if (dtype == WEIR_BF16) copy_row(dst + r * dim, row, dim, WEIR_BF16, lane_thread());
+            if (dtype == WEIR_Q8_0) copy_row(dst + r * dim, row, dim, WEIR_Q8_0, lane_thread());
         }
     }
     return WEIR_OK;

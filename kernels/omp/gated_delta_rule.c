@@ -229,9 +229,9 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
                 .key_dim = key_dim, .width = value_dim - tile * TILE };
             if (unit.n_rows <= 0) continue;
             if (UNIT_TILES == 2 && tile + 1 < tiles)
-                scan(&team, &unit, UNIT_TILES, omp_get_thread_num());
+                scan(&team, &unit, UNIT_TILES, lane_thread());
             else
-                scan(&team, &unit, 1, omp_get_thread_num());
+                scan(&team, &unit, 1, lane_thread());
         }
     }
     return WEIR_OK;

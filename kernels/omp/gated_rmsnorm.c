@@ -39,7 +39,7 @@ static weir_status WEIR_K(gated_rmsnorm)(const weir_kernel_context *context, con
         float partial[LANE_THREADS];
         #pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step())
-            norm_row(dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial, omp_get_thread_num());
+            norm_row(dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial, lane_thread());
     }
     return WEIR_OK;
 }

@@ -61,9 +61,9 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
                         const int64_t t = segment->first_row + p - segment->n_past, token = p % WEIR_PAGE_TOKENS;
                         const float *const key = k + t * k_stride + head * key_dim, *const value = v + t * v_stride + head * value_dim;
                         if (half)
-                            write_token(page, key, value, token, key_dim, value_dim, true, omp_get_thread_num());
+                            write_token(page, key, value, token, key_dim, value_dim, true, lane_thread());
                         else
-                            write_token(page, key, value, token, key_dim, value_dim, false, omp_get_thread_num());
+                            write_token(page, key, value, token, key_dim, value_dim, false, lane_thread());
                     }
                 }
                 u -= units;

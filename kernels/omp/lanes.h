@@ -9,7 +9,7 @@
  *     #pragma omp target teams ... num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
  *     {   team-shared arrays
  *         #pragma omp parallel num_threads(LANE_THREADS)
- *         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) unit(u, omp_get_thread_num());   }
+ *         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) unit(u, lane_thread());   }
  * so a team forks once, units are dealt round robin, and what a unit computes never depends on how many teams there are. */
 #pragma once
 #include <assert.h>
@@ -231,6 +231,7 @@ WEIR_INLINE int64_t lane_first_unit(void)
     assert(omp_get_num_threads() == LANE_THREADS && "num_threads is a request: the runtime's limits gave the team fewer lanes");
     return omp_get_team_num();
 }
+WEIR_INLINE int lane_thread(void) { return LANE_THREADS == 1 ? 0 : omp_get_thread_num(); }
 WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_teams(); }
 
 #pragma omp end declare target

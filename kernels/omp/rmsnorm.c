@@ -53,7 +53,7 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_groups, g = u % n_groups;
             norm_group(dst + r * dst_stride + g * dst_group_stride, src + r * src_stride + g * src_group_stride,
-                       add ? add + r * add_stride : NULL, weight, dim, eps, partial, omp_get_thread_num());
+                       add ? add + r * add_stride : NULL, weight, dim, eps, partial, lane_thread());
         }
     }
     return WEIR_OK;

@@ -73,9 +73,9 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
                 float *const  row = x + r * row_stride;
                 const float   position = (float)positions[r];
                 if (pairs)
-                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, true, sine, cosine, omp_get_thread_num());
+                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, true, sine, cosine, lane_thread());
                 else
-                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, false, sine, cosine, omp_get_thread_num());
+                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, false, sine, cosine, lane_thread());
             }
         }
     }

@@ -19,7 +19,7 @@ static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, cons
             float *const       head = x + u / n_heads * x_stride + u % n_heads * x_head_stride;
             const float *const head_gate = gate + u / n_heads * gate_stride + u % n_heads * gate_head_stride;
             LANES
-            for (int64_t i = omp_get_thread_num(); i < dim; i += LANE_THREADS) head[i] *= lane_sigmoid(head_gate[i]);
+            for (int64_t i = lane_thread(); i < dim; i += LANE_THREADS) head[i] *= lane_sigmoid(head_gate[i]);
         }
     }
     return WEIR_OK;

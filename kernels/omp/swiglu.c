@@ -19,7 +19,7 @@ static weir_status WEIR_K(swiglu)(const weir_kernel_context *context, const void
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_blocks, first = u % n_blocks * BLOCK, end = first + BLOCK < dim ? first + BLOCK : dim;
             LANES
-            for (int64_t i = first + omp_get_thread_num(); i < end; i += LANE_THREADS)
+            for (int64_t i = first + lane_thread(); i < end; i += LANE_THREADS)
                 dst[r * dst_stride + i] = lane_silu(gate[r * gate_stride + i]) * up[r * up_stride + i];
         }
     }

@@ -151,6 +151,8 @@ LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
 }
 
 #else
+#include "kernels/abi/convert.h"
+
 typedef struct lanes_int { int32_t v[16]; } lanes_int;
 typedef struct lanes_float { float v[16]; } lanes_float;
 typedef struct lanes_codes { uint8_t v[64]; } lanes_codes;
@@ -177,10 +179,10 @@ LANES_INLINE lanes_float lanes_from_int(lanes_int x)
 }
 LANES_INLINE lanes_float lanes_from_half(const uint8_t *p)
 {
-    _Float16 halves[16];
+    uint16_t halves[16];
     memcpy(halves, p, sizeof halves);
     lanes_float to;
-    for (int i = 0; i < 16; i++) to.v[i] = (float)halves[i];
+    for (int i = 0; i < 16; i++) to.v[i] = weir_f16_to_f32(halves[i]);
     return to;
 }
 LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)

@@ -29,6 +29,6 @@ static const char *reject(const weir_caps *caps, const void *args)
 static size_t      scratch(const void *args) { return weir_tiles_scratch(args); }
 static weir_status run(const weir_kernel_context *context, const void *args) { return weir_tiles_matmul(&isa, context, args); }
 
-const weir_kernel weir_k_x86_matmul_tiles_vnni = {
+const weir_kernel weir_kernel_x86_matmul_tiles_vnni = {
     WEIR_OP_MATMUL, WEIR_BACKEND_X86, "x86.matmul_tiles.vnni", WEIR_TILES_ATOL, WEIR_TILES_RTOL, reject, scratch, run,
 };

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/abi/convert.h"
 #include "kernels/abi/quant.h"
 
 enum { BLOCK_MAX = 256, SCALES_MAX = BLOCK_MAX / 16 };
@@ -17,21 +18,7 @@ typedef struct block {
     uint16_t scales[SCALES_MAX], minima[SCALES_MAX];
 } block;
 
-static float from_half(uint16_t bits)
-{
-    _Float16 half;
-    memcpy(&half, &bits, sizeof half);
-    return (float)half;
-}
-
-static uint16_t half_bits(float x)
-{
-    const float    bounded = x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
-    const _Float16 half = (_Float16)bounded;
-    uint16_t       bits;
-    memcpy(&bits, &half, sizeof bits);
-    return bits;
-}
+static uint16_t half_bits(float x) { return weir_f16_from_f32(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x); }
 
 static uint16_t k_scale(float d, int32_t scale) { return half_bits(d * (float)scale * (1.0f / K_UNIT)); }
 
@@ -95,7 +82,7 @@ static void decode_iq4_xs(block *out, const void *src)
 {
     weir_block_iq4_xs b;
     memcpy(&b, src, sizeof b);
-    const float d = from_half(b.d);
+    const float d = weir_f16_to_f32(b.d);
     for (int g = 0; g < 8; g++) {
         const int low = b.scales_low[g / 2] >> (4 * (g % 2)) & 15, high = b.scales_high >> (2 * g) & 3;
         out->scales[g] = k_scale(d, (low | high << 4) - 32);
@@ -118,7 +105,7 @@ static void decode_q4_k(block *out, const void *src)
 {
     weir_block_q4_k b;
     memcpy(&b, src, sizeof b);
-    decode_k_scales(out, b.scales, from_half(b.d), from_half(b.dmin));
+    decode_k_scales(out, b.scales, weir_f16_to_f32(b.d), weir_f16_to_f32(b.dmin));
     for (int c = 0; c < 4; c++) split_nibbles(out->codes + 64 * c, b.q + 32 * c, 32);
 }
 
@@ -126,7 +113,7 @@ static void decode_q5_k(block *out, const void *src)
 {
     weir_block_q5_k b;
     memcpy(&b, src, sizeof b);
-    decode_k_scales(out, b.scales, from_half(b.d), from_half(b.dmin));
+    decode_k_scales(out, b.scales, weir_f16_to_f32(b.d), weir_f16_to_f32(b.dmin));
     for (int c = 0; c < 4; c++) {
         split_nibbles(out->codes + 64 * c, b.q + 32 * c, 32);
         for (int i = 0; i < 64; i++) out->codes[64 * c + i] |= (uint8_t)((b.qh[i % 32] >> (2 * c + i / 32) & 1) << 4);
@@ -137,7 +124,7 @@ static void decode_q6_k(block *out, const void *src)
 {
     weir_block_q6_k b;
     memcpy(&b, src, sizeof b);
-    const float d = from_half(b.d);
+    const float d = weir_f16_to_f32(b.d);
     for (int g = 0; g < 16; g++) out->scales[g] = k_scale(d, b.scales[g]);
     for (int half = 0; half < 2; half++) {
         uint8_t *codes = out->codes + 128 * half;
@@ -155,7 +142,7 @@ static void decode_q3_k(block *out, const void *src)
 {
     weir_block_q3_k b;
     memcpy(&b, src, sizeof b);
-    const float d = from_half(b.d);
+    const float d = weir_f16_to_f32(b.d);
     for (int g = 0; g < 16; g++) {
         const int low = b.scales[g % 8] >> (4 * (g / 8)) & 15, high = b.scales[8 + g % 4] >> (2 * (g / 4)) & 3;
         out->scales[g] = k_scale(d, (low | high << 4) - 32);
@@ -168,7 +155,7 @@ static void decode_q2_k(block *out, const void *src)
 {
     weir_block_q2_k b;
     memcpy(&b, src, sizeof b);
-    const float d = from_half(b.d), dmin = from_half(b.dmin);
+    const float d = weir_f16_to_f32(b.d), dmin = weir_f16_to_f32(b.dmin);
     for (int g = 0; g < 16; g++) {
         out->scales[g] = k_scale(d, b.scales[g] & 15);
         out->minima[g] = k_scale(-dmin, b.scales[g] >> 4);
@@ -279,5 +266,5 @@ weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int
     uint16_t       scale, minimum = 0;
     memcpy(&scale, scales, sizeof scale);
     if (format.minimum) memcpy(&minimum, scales + weir_record_scale_bytes(format), sizeof minimum);
-    return (weir_tile_element){ code - format.zero, from_half(scale) * format.unit, from_half(minimum) * format.unit };
+    return (weir_tile_element){ code - format.zero, weir_f16_to_f32(scale) * format.unit, weir_f16_to_f32(minimum) * format.unit };
 }

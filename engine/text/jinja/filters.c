@@ -128,7 +128,7 @@ static weir_status letters(S *s, V *out, V v, weir_jinja_case how)
 }
 static weir_status filter_upper(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_UPPER); }
 static weir_status filter_lower(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_LOWER); }
-static weir_status filter_title(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_TITLE); }
+static weir_status filter_title(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_WORDS); }
 static weir_status filter_capitalize(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_CAPITALIZE); }
 
 static weir_status filter_safe(S *s, V *out, V v, A *a)
@@ -295,12 +295,16 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
     const bool   up = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING && weir_jinja_string_is(given_values[1].as.string, "ceil");
     const bool   down = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING && weir_jinja_string_is(given_values[1].as.string, "floor");
     const double number = weir_jinja_as_float(v), scale = pow(10, (double)precision);
-    if (up || down) *out = weir_jinja_float((up ? ceil(number * scale) : floor(number * scale)) / scale);
+    if (!up && !down && precision >= 0 && weir_jinja_is_integer(v)) *out = weir_jinja_int(weir_jinja_as_int(v));
+    else if (up || down) *out = weir_jinja_float((up ? ceil(number * scale) : floor(number * scale)) / scale);
     else if (precision >= 0) { /* correctly rounded, as round() of Python is */
         char text[700];
         (void)snprintf(text, sizeof text, "%.*f", (int)precision, number);
         *out = weir_jinja_float(strtod(text, NULL));
-    } else *out = weir_jinja_float(nearbyint(number * scale) / scale);
+    } else {
+        const double rounded = nearbyint(number * scale) / scale;
+        *out = weir_jinja_is_integer(v) && fabs(rounded) < 9e15 ? weir_jinja_int((int64_t)rounded) : weir_jinja_float(rounded);
+    }
     return WEIR_OK;
 }
 

@@ -1,4 +1,5 @@
 /* engine/text/jinja/letters.c - upper and lower case by the Unicode tables of utf8proc, with the letters that become several. */
+#include <string.h>
 #include <utf8proc.h>
 
 #include "engine/text/jinja/state.h"
@@ -47,6 +48,15 @@ static weir_status add_changed(weir_jinja_builder *out, uint32_t code, weir_jinj
     return weir_jinja_add_code(out, (uint32_t)(letters == WEIR_JINJA_UPPER ? utf8proc_toupper(letter) : utf8proc_totitle(letter)), origin);
 }
 
+/* A capital sigma with a letter before it and none behind it. */
+static bool is_final_sigma(const weir_jinja_string *string, size_t at, size_t size, uint32_t code)
+{
+    size_t step = 0;
+    if (code != 0x3a3 || at == 0 || !is_cased(weir_jinja_decode_last(string->bytes, at, &step))) return false;
+    const size_t next = at + size;
+    return next == string->size || !is_cased(weir_jinja_decode(string->bytes + next, string->size - next, &step));
+}
+
 weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string, weir_jinja_case letters)
 {
     weir_jinja_builder text  = weir_jinja_builder_new(state->arena);
@@ -55,10 +65,14 @@ weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *ou
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
         const uint32_t          code   = weir_jinja_decode(string->bytes + at, string->size - at, &size);
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
-        const bool              by_word = letters == WEIR_JINJA_TITLE || letters == WEIR_JINJA_CAPITALIZE;
+        const weir_jinja_case   first   = letters == WEIR_JINJA_WORDS ? WEIR_JINJA_UPPER : WEIR_JINJA_TITLE;
+        const bool              by_word = letters != WEIR_JINJA_UPPER && letters != WEIR_JINJA_LOWER;
+        const weir_jinja_case   now     = !by_word ? letters : start ? first : WEIR_JINJA_LOWER;
         if (size == 1 && code >= 0x80) WEIR_TRY(weir_jinja_add(&text, string->bytes + at, 1, origin)); /* ill-formed: as it is */
-        else WEIR_TRY(add_changed(&text, code, !by_word ? letters : start ? WEIR_JINJA_TITLE : WEIR_JINJA_LOWER, origin));
-        start = letters == WEIR_JINJA_TITLE && !is_cased(code);
+        else if (now == WEIR_JINJA_LOWER && is_final_sigma(string, at, size, code)) WEIR_TRY(weir_jinja_add_code(&text, 0x3c2, origin));
+        else WEIR_TRY(add_changed(&text, code, now, origin));
+        if (letters == WEIR_JINJA_WORDS) start = weir_jinja_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code));
+        else start = letters == WEIR_JINJA_TITLE && !is_cased(code);
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
     out->as.string->markup = string->markup;

@@ -233,7 +233,11 @@ static weir_status parse_call_block(weir_jinja_parser *p, weir_jinja_node *node)
     weir_jinja_node *caller = NULL;
     node->kind              = WEIR_JINJA_CALL_BLOCK;
     WEIR_TRY(weir_jinja_node_new(p, &caller, WEIR_JINJA_MACRO_OF));
-    caller->name = p->token++->value.as.string;
+    weir_jinja_value name;
+    WEIR_TRY(weir_jinja_string_view(p->arena, &name, "caller", 6, WEIR_JINJA_TEMPLATE));
+    (void)weir_jinja_string_count(name.as.string);
+    caller->name = name.as.string;
+    p->token++;
     if (weir_jinja_at_op(p, '(')) WEIR_TRY(parse_parameters(p, caller));
     WEIR_TRY(weir_jinja_parse_expression(p, &node->left, true));
     if (node->left->kind != WEIR_JINJA_CALL) return weir_jinja_parse_fail(p, "a call is expected here");

@@ -28,7 +28,7 @@ void weir_jinja_float_text(char out[32], double value)
         (void)snprintf(out, 32, "%s", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
         return;
     }
-    int precision = 15; /* the shortest text that reads back the same: 15 digits always survive, 17 always suffice */
+    int precision = 1; /* the shortest text that reads back the same; 17 digits always suffice */
     do (void)snprintf(digits, sizeof digits, "%.*e", precision - 1, value);
     while (strtod(digits, NULL) != value && precision++ < 17);
     const int exponent = atoi(strchr(digits, 'e') + 1);

@@ -137,8 +137,8 @@ WEIR_MUST_CHECK weir_status weir_jinja_format(weir_jinja_state *state, weir_jinj
 /* repr() of a float; `out` has room for 32 bytes. */
 void weir_jinja_float_text(char out[32], double value);
 
-/* letters.c: case of letters. */
-typedef enum weir_jinja_case { WEIR_JINJA_LOWER, WEIR_JINJA_UPPER, WEIR_JINJA_TITLE, WEIR_JINJA_CAPITALIZE } weir_jinja_case;
+/* letters.c: case of letters. TITLE is str.title of Python, WORDS the filter title: a word begins behind white space or one of -({[<. */
+typedef enum weir_jinja_case { WEIR_JINJA_LOWER, WEIR_JINJA_UPPER, WEIR_JINJA_TITLE, WEIR_JINJA_CAPITALIZE, WEIR_JINJA_WORDS } weir_jinja_case;
 WEIR_MUST_CHECK weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
                                                    weir_jinja_case letters);
 bool weir_jinja_printable(uint32_t code); /* str.isprintable */

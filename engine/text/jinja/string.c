@@ -155,10 +155,10 @@ uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
 
 uint32_t weir_jinja_decode_last(const char *bytes, size_t end, size_t *size)
 {
-    for (size_t back = 1; back <= 4 && back <= end; back++) {
-        const uint32_t code = weir_jinja_decode(bytes + end - back, back, size);
-        if (*size == back) return code;
-    }
+    size_t back = 1;
+    while (back < 4 && back < end && ((unsigned char)bytes[end - back] & 0xc0) == 0x80) back++;
+    const uint32_t code = weir_jinja_decode(bytes + end - back, back, size);
+    if (*size == back) return code;
     *size = 1;
     return (unsigned char)bytes[end - 1];
 }

@@ -2,7 +2,10 @@
 #include "engine/text/jinja/value.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/random.h>
+#include <xxhash.h>
 
 #include "engine/text/jinja/string.h"
 
@@ -170,18 +173,19 @@ weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir
 
 /* Dictionaries ----------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_bytes(const char *bytes, size_t size)
+/* Drawn once in a process, so that nobody can send keys that collide. The order of a dictionary does not depend on it. */
+static uint64_t hash_seed(void)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a over words, then mixed: keys are short */
-    for (; size >= 8; size -= 8, bytes += 8) {
-        uint64_t word;
-        memcpy(&word, bytes, 8);
-        hash = (hash ^ word) * 0x100000001b3u;
-        hash ^= hash >> 29;
-    }
-    for (; size > 0; size--, bytes++) hash = (hash ^ (unsigned char)*bytes) * 0x100000001b3u;
-    return hash ^ hash >> 32;
+    static _Atomic uint64_t seed;
+    uint64_t                drawn = 0, none = 0;
+    const uint64_t          known = atomic_load_explicit(&seed, memory_order_relaxed);
+    if (known) return known;
+    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != (ssize_t)sizeof drawn) drawn = (uint64_t)(uintptr_t)&drawn;
+    drawn |= 1;
+    return atomic_compare_exchange_strong(&seed, &none, drawn) ? drawn : none;
 }
+
+static uint64_t hash_bytes(const char *bytes, size_t size) { return XXH3_64bits_withSeed(bytes, size, hash_seed()); }
 
 static uint64_t hash_value(weir_jinja_value v)
 {

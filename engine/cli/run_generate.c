@@ -1,0 +1,101 @@
+/* engine/cli/run_generate.c - weir generate: one prompt, one answer. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/cli/answer.h"
+#include "engine/cli/open.h"
+#include "engine/cli/prompt.h"
+
+enum { SHORTEST_DEFAULT = 256 };
+
+/* Prints tokens as text while they come. */
+typedef struct printer {
+    const weir_tokenizer *tokenizer;
+    weir_detokenizer      stream;
+    weir_buffer           text;
+} printer;
+
+static bool print_token(void *user, int32_t token)
+{
+    printer *const    p = user;
+    size_t            length;
+    bool              special;
+    const char *const bytes = weir_tokenizer_token_bytes(p->tokenizer, token, &length, &special);
+    weir_buffer_clear(&p->text);
+    if (special || weir_detokenizer_push(&p->stream, &p->text, bytes, length) != WEIR_OK) return true;
+    return fwrite(p->text.data, 1, p->text.size, stdout) == p->text.size && fflush(stdout) == 0;
+}
+
+static void print_end(printer *p)
+{
+    weir_buffer_clear(&p->text);
+    if (weir_detokenizer_finish(&p->stream, &p->text) == WEIR_OK) (void)fwrite(p->text.data, 1, p->text.size, stdout);
+    (void)putchar('\n');
+}
+
+static weir_status read_prompt(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
+{
+    const char *const text = weir_argument(arguments, "prompt"), *const list = weir_argument(arguments, "tokens"),
+               *const messages = weir_argument(arguments, "messages");
+    if ((text != NULL) + (list != NULL) + (messages != NULL) != 1) return weir_error_set(error, WEIR_EINVAL, "give one of --prompt, --tokens and --messages");
+    if (list != NULL) return weir_prompt_from_list(ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error);
+    if (text != NULL) return weir_prompt_from_text(ids, engine, text, error);
+    return weir_prompt_from_file(ids, NULL, engine, messages, error);
+}
+
+static json_t *ids_json(const weir_answer *answer)
+{
+    json_t *const list = json_array();
+    for (size_t i = 0; i < answer->tokens.count; i++) (void)json_array_append_new(list, json_integer(answer->tokens.data[i]));
+    if (answer->stop_token >= 0) (void)json_array_append_new(list, json_integer(answer->stop_token));
+    return list;
+}
+
+static int print_json(const weir_engine *engine, const weir_answer *answer)
+{
+    weir_buffer text = { 0 };
+    if (weir_engine_tokenizer(engine) != NULL && weir_tokenizer_decode(weir_engine_tokenizer(engine), &text, answer->tokens.data, answer->tokens.count, true) != WEIR_OK)
+        weir_buffer_clear(&text);
+    json_t *const out = json_pack("{s:o, s:s%, s:s, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text", text.data != NULL ? text.data : "", text.size,
+                                  "finish_reason", answer->finish == WEIR_FINISH_STOP ? "stop" : answer->finish == WEIR_FINISH_LENGTH ? "length" : "cancelled",
+                                  "prompt_tokens", (int)answer->usage.n_prompt, "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
+                                  (double)answer->usage.prefill_ns * 1e-9, "decode_seconds", (double)answer->usage.decode_ns * 1e-9);
+    weir_buffer_free(&text);
+    char *const line = out != NULL ? json_dumps(out, JSON_COMPACT) : NULL;
+    json_decref(out);
+    if (line == NULL) return WEIR_EXIT_FAILED;
+    const bool written = puts(line) >= 0 && fflush(stdout) == 0;
+    free(line);
+    return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+}
+
+int weir_run_generate(const weir_arguments *arguments)
+{
+    weir_engine *engine = NULL;
+    weir_error   error = { 0 };
+    weir_ids     ids = { 0 };
+    weir_answer  answer = { 0 };
+    const bool   as_json = weir_argument_given(arguments, "json");
+    const int    code = weir_open(&engine, &arguments->config, true);
+    if (code != WEIR_EXIT_OK) return code;
+    printer      p = { .tokenizer = weir_engine_tokenizer(engine) };
+    weir_status  status = read_prompt(&ids, engine, arguments, &error);
+    if (status == WEIR_OK) {
+        const int64_t      most = arguments->config.sampling.max_tokens > 0 ? arguments->config.sampling.max_tokens : SHORTEST_DEFAULT;
+        const weir_request request = { .prompt = ids.data, .n_prompt = (int32_t)ids.count, .max_tokens = (int32_t)(most < INT32_MAX ? most : INT32_MAX),
+                                       .n_choices = 1, .sampling = weir_sampling_of(&arguments->config) };
+        weir_catch_interrupts();
+        const bool stream = !as_json && p.tokenizer != NULL;
+        status = weir_answer_wait(&answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p, &weir_interrupted, &error);
+        if (stream && status == WEIR_OK) print_end(&p);
+    }
+    int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+    if (status == WEIR_OK && (as_json || p.tokenizer == NULL)) result = print_json(engine, &answer);
+    if (weir_interrupted) result = 130;
+    weir_buffer_free(&p.text);
+    weir_answer_free(&answer);
+    weir_ids_free(&ids);
+    weir_engine_close(engine);
+    return result;
+}

@@ -1,0 +1,133 @@
+/* kernels/onednn/matmul.c - the product on dense weights: bf16 weights with activations rounded to bf16, or all in f32.
+ *
+ * oneDNN multiplies; this file rounds the activations once for all outputs and adds bias and previous contents. A contiguous destination
+ * is written directly, any other through scratch: oneDNN's fast kernels take no row stride. That a row has the same bits in every batch
+ * is an observation of oneDNN 2.6 with packed weights, which a test repeats; what is added here keeps it. */
+#include <omp.h>
+
+#include "kernels/abi/convert.h"
+#include "kernels/onednn/kernels.h"
+#include "kernels/onednn/weight.h"
+
+enum { SERIAL_ELEMENTS = 16384 }; /* below it waking the threads costs more than the loop */
+
+typedef struct plan {
+    size_t input_offset, product_offset, bytes; /* oneDNN's own scratch comes first */
+} plan;
+
+static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
+
+/* Results that oneDNN may write in place. */
+static bool is_direct(const weir_matmul_args *args, const weir_matmul_output *output)
+{
+    return !output->accumulate && (output->dst_stride == output->weight->n_out || args->n_rows == 1);
+}
+
+static bool is_copied(const weir_matmul_args *args)
+{
+    return args->outputs[0].weight->dtype == WEIR_BF16 || (args->x_stride != args->n_in && args->n_rows > 1);
+}
+
+static plan make_plan(const weir_matmul_args *args)
+{
+    const size_t n_rows = (size_t)args->n_rows, element = args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4;
+    plan         p = { .input_offset = WEIR_ONEDNN_SCRATCH };
+    p.product_offset = p.input_offset + (is_copied(args) ? aligned(n_rows * (size_t)args->n_in * element) : 0);
+    size_t widest = 0;
+    for (int o = 0; o < args->n_outputs; o++) {
+        const size_t n = (size_t)args->outputs[o].weight->n_out;
+        if (!is_direct(args, &args->outputs[o]) && n > widest) widest = n;
+    }
+    p.bytes = p.product_offset + n_rows * widest * sizeof(float);
+    return p;
+}
+
+static const char *reject_dtype(const weir_matmul_args *args, weir_dtype dtype)
+{
+    if (args->n_outputs < 1 || args->n_outputs > WEIR_MATMUL_OUTPUTS) return "needs 1 to 4 outputs";
+    if (args->n_rows < 1) return "needs rows";
+    for (int o = 0; o < args->n_outputs; o++) {
+        const weir_weight *weight = args->outputs[o].weight;
+        if (weight->layout != WEIR_LAYOUT_ONEDNN) return "weight is not packed by oneDNN";
+        if (weight->dtype != dtype) return dtype == WEIR_BF16 ? "weight is not bf16" : "weight is not f32";
+        if (weight->n_in != args->n_in) return "n_in differs from the weight's";
+    }
+    return NULL;
+}
+
+static const char *reject_bf16(const weir_caps *caps, const void *args)
+{
+    (void)caps; /* weights are bf16 only where oneDNN has a kernel for them */
+    return reject_dtype(args, WEIR_BF16);
+}
+static const char *reject_f32(const weir_caps *caps, const void *args)
+{
+    (void)caps;
+    return reject_dtype(args, WEIR_F32);
+}
+
+static size_t scratch(const void *args) { return make_plan(args).bytes; }
+
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static void round_row(uint16_t *dst, const float *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = weir_bf16_from_f32(src[i]);
+}
+
+static void copy_row(void *dst, const weir_matmul_args *args, int64_t row)
+{
+    const float *src = args->x + row * args->x_stride;
+    if (args->outputs[0].weight->dtype == WEIR_BF16)
+        round_row((uint16_t *)dst + row * args->n_in, src, args->n_in);
+    else
+        memcpy((float *)dst + row * args->n_in, src, (size_t)args->n_in * sizeof(float));
+}
+
+/* dst (+)= product + bias for one row; product may be dst. */
+static void finish_row(const weir_matmul_output *output, const float *product, int64_t row)
+{
+    const int64_t n = output->weight->n_out;
+    float        *dst = output->dst + row * output->dst_stride;
+    const float  *bias = output->bias;
+    for (int64_t i = 0; i < n; i++) {
+        const float biased = bias ? product[i] + bias[i] : product[i];
+        dst[i] = output->accumulate ? dst[i] + biased : biased;
+    }
+}
+
+static weir_status multiply(const weir_kernel_context *context, const weir_matmul_args *args, const weir_matmul_output *output,
+                            const void *input, float *product)
+{
+    const int64_t n = output->weight->n_out;
+    const bool    direct = is_direct(args, output);
+    float        *dst = direct ? output->dst : product;
+    WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows, context->scratch, context->n_threads));
+    if (direct && !output->bias) return WEIR_OK;
+    #pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * n > SERIAL_ELEMENTS)
+    for (int64_t row = 0; row < args->n_rows; row++) finish_row(output, direct ? dst + row * output->dst_stride : dst + row * n, row);
+    return WEIR_OK;
+}
+
+static weir_status run(const weir_kernel_context *context, const void *op_args)
+{
+    const weir_matmul_args *args = op_args;
+    const plan              p = make_plan(args);
+    if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
+    char       *memory = context->scratch;
+    const void *input = args->x;
+    if (is_copied(args)) {
+        input = memory + p.input_offset;
+        #pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * args->n_in > SERIAL_ELEMENTS)
+        for (int64_t row = 0; row < args->n_rows; row++) copy_row(memory + p.input_offset, args, row);
+    }
+    for (int o = 0; o < args->n_outputs; o++)
+        WEIR_TRY(multiply(context, args, &args->outputs[o], input, (float *)(memory + p.product_offset)));
+    return WEIR_OK;
+}
+
+/* The reference does not round activations: bf16 has 8 bits, so a product of unit rows is off by 2^-9 of its norm. */
+const weir_kernel weir_kernel_onednn_matmul_bf16 = {
+    WEIR_OP_MATMUL, WEIR_BACKEND_ONEDNN, "onednn.matmul.bf16", 5e-2, 2e-2, reject_bf16, scratch, run,
+};
+const weir_kernel weir_kernel_onednn_matmul_f32 = {
+    WEIR_OP_MATMUL, WEIR_BACKEND_ONEDNN, "onednn.matmul.f32", 1e-4, 1e-5, reject_f32, scratch, run,
+};

@@ -1,0 +1,255 @@
+/* kernels/onednn/weight.c - oneDNN 2.6 behind six functions. */
+#include "kernels/onednn/weight.h"
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "kernels/abi/convert.h"
+#include "kernels/ref/dequantise.h"
+
+enum { KEPT = 16, SLOTS = 8, ENTRIES = KEPT + SLOTS, IMPLEMENTATION = 40 };
+
+typedef struct entry {
+    int64_t          n_rows; /* 0: free */
+    uint64_t         last_use;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t    src, dst, scratch;
+    char             implementation[IMPLEMENTATION];
+} entry;
+
+struct weir_onednn_weight {
+    dnnl_engine_t      engine;
+    dnnl_stream_t      stream;
+    dnnl_memory_desc_t desc;
+    dnnl_memory_t      memory;
+    int64_t            n_out, n_in;
+    dnnl_data_type_t   type;
+    uint64_t           clock;
+    entry              entries[ENTRIES]; /* [m - 1] for m <= KEPT */
+};
+
+static dnnl_data_type_t data_type(weir_dtype dtype) { return dtype == WEIR_BF16 ? dnnl_bf16 : dnnl_f32; }
+
+static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, bool packed, int64_t n_out, int64_t n_in)
+{
+    const dnnl_dims_t       dims = { n_in, n_out };
+    const dnnl_format_tag_t blocks = dtype == WEIR_BF16 ? dnnl_BA16a64b2a : dnnl_BA16a64b;
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, data_type(dtype), packed ? blocks : dnnl_ba) == dnnl_success;
+}
+
+/* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the caller's unless it is unusually big. */
+static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const dnnl_memory_desc_t *weights, dnnl_data_type_t type,
+                                int64_t n_rows, dnnl_scratchpad_mode_t mode)
+{
+    const int64_t        n_in = weights->dims[0], n_out = weights->dims[1];
+    const dnnl_dims_t    src_dims = { n_rows, n_in }, dst_dims = { n_rows, n_out };
+    dnnl_memory_desc_t   src, dst;
+    dnnl_matmul_desc_t   matmul;
+    dnnl_primitive_attr_t attributes = NULL;
+    bool made = dnnl_memory_desc_init_by_tag(&src, 2, src_dims, type, dnnl_ab) == dnnl_success
+                && dnnl_memory_desc_init_by_tag(&dst, 2, dst_dims, dnnl_f32, dnnl_ab) == dnnl_success
+                && dnnl_matmul_desc_init(&matmul, &src, weights, NULL, &dst) == dnnl_success
+                && dnnl_primitive_attr_create(&attributes) == dnnl_success
+                && dnnl_primitive_attr_set_scratchpad_mode(attributes, mode) == dnnl_success
+                && dnnl_primitive_desc_create(out, &matmul, attributes, engine, NULL) == dnnl_success;
+    if (attributes) (void)dnnl_primitive_attr_destroy(attributes);
+    return made;
+}
+
+static const char *implementation_of(const_dnnl_primitive_desc_t desc)
+{
+    const char *text = NULL;
+    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&text) == dnnl_success && text ? text : "";
+}
+
+/* ---- forms --------------------------------------------------------------------------------------------------- */
+static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
+{
+    dnnl_engine_t         engine = NULL;
+    dnnl_primitive_desc_t one = NULL, two = NULL;
+    dnnl_memory_desc_t    weights;
+    bool                  packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success && describe(&weights, dtype, true, n_out, n_in);
+    packed = packed && make_primitive_desc(&one, engine, &weights, data_type(dtype), 1, dnnl_scratchpad_mode_user)
+             && strncmp(implementation_of(one), "brg:", 4) == 0;
+    packed = packed && make_primitive_desc(&two, engine, &weights, data_type(dtype), 2, dnnl_scratchpad_mode_user)
+             && strncmp(implementation_of(two), "brg:", 4) == 0;
+    if (one) (void)dnnl_primitive_desc_destroy(one);
+    if (two) (void)dnnl_primitive_desc_destroy(two);
+    if (engine) (void)dnnl_engine_destroy(engine);
+    return packed;
+}
+
+weir_status weir_onednn_plan(weir_onednn_form *out, int64_t n_out, int64_t n_in, bool half)
+{
+    if (n_out < 1 || n_in < 1 || n_out > INT32_MAX - 64 || n_in > INT32_MAX - 64) return WEIR_EINVAL;
+    weir_onednn_form form = { .dtype = WEIR_BF16, .packed = half && has_packed_kernel(WEIR_BF16, n_out, n_in) };
+    if (!form.packed) form = (weir_onednn_form){ .dtype = WEIR_F32, .packed = has_packed_kernel(WEIR_F32, n_out, n_in) };
+    const int64_t block = form.dtype == WEIR_BF16 ? 32 : 16, element = form.dtype == WEIR_BF16 ? 2 : 4;
+    const int64_t columns = form.packed ? (n_in + block - 1) / block * block : n_in;
+    const int64_t rows = form.packed ? (n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL * WEIR_ONEDNN_PANEL : n_out;
+    if (!weir_mul_size(&form.bytes, (size_t)columns * (size_t)element, (size_t)rows)) return WEIR_EINVAL;
+    *out = form;
+    return WEIR_OK;
+}
+
+/* Columns [first, first + n) of up to 64 rows into blocks; rows [64][CHUNK] hold them, zero where there is no weight. */
+static void put_blocks_f32(float *panel, const float *rows, int64_t first, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        float *at = panel + (first + k) * WEIR_ONEDNN_PANEL;
+        for (int64_t r = 0; r < WEIR_ONEDNN_PANEL; r++) at[r] = rows[r * WEIR_ONEDNN_CHUNK + k];
+    }
+}
+
+static void put_blocks_bf16(uint16_t *panel, const float *rows, int64_t first, int64_t n)
+{
+    for (int64_t k = 0; k < n; k += 2) {
+        uint16_t *at = panel + (first + k) * WEIR_ONEDNN_PANEL;
+        for (int64_t r = 0; r < WEIR_ONEDNN_PANEL; r++) {
+            at[2 * r] = weir_bf16_from_f32(rows[r * WEIR_ONEDNN_CHUNK + k]);
+            at[2 * r + 1] = weir_bf16_from_f32(rows[r * WEIR_ONEDNN_CHUNK + k + 1]);
+        }
+    }
+}
+
+weir_status weir_onednn_pack_panel(void *dst, weir_onednn_form form, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
+                                   int64_t panel, float *rows)
+{
+    const size_t  row_bytes = weir_row_bytes(dtype, n_in), element = form.dtype == WEIR_BF16 ? 2 : 4;
+    const int64_t first = panel * WEIR_ONEDNN_PANEL, left = n_out - first, n_rows = left < WEIR_ONEDNN_PANEL ? left : WEIR_ONEDNN_PANEL;
+    const int64_t block = form.dtype == WEIR_BF16 ? 32 : 16, columns = form.packed ? (n_in + block - 1) / block * block : n_in;
+    const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
+    char *const   out = (char *)dst + (size_t)(first * columns) * element;
+    if (!form.packed) return weir_k_ref_dequantise((float *)out, source, dtype, n_rows * n_in);
+    for (int64_t column = 0; column < columns; column += WEIR_ONEDNN_CHUNK) {
+        const int64_t padded = columns - column < WEIR_ONEDNN_CHUNK ? columns - column : WEIR_ONEDNN_CHUNK;
+        const int64_t n = n_in - column < padded ? n_in - column : padded;
+        if (n < padded || n_rows < WEIR_ONEDNN_PANEL) memset(rows, 0, sizeof(float) * WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK);
+        for (int64_t r = 0; r < n_rows; r++)
+            WEIR_TRY(weir_k_ref_dequantise(rows + r * WEIR_ONEDNN_CHUNK, source + (size_t)r * row_bytes + weir_row_bytes(dtype, column),
+                                           dtype, n));
+        if (form.dtype == WEIR_BF16)
+            put_blocks_bf16((uint16_t *)out, rows, column, padded);
+        else
+            put_blocks_f32((float *)out, rows, column, padded);
+    }
+    return WEIR_OK;
+}
+
+/* ---- primitives ------------------------------------------------------------------------------------------------ */
+static void drop_entry(entry *e)
+{
+    if (e->primitive) (void)dnnl_primitive_destroy(e->primitive);
+    if (e->src) (void)dnnl_memory_destroy(e->src);
+    if (e->dst) (void)dnnl_memory_destroy(e->dst);
+    if (e->scratch) (void)dnnl_memory_destroy(e->scratch);
+    *e = (entry){ 0 };
+}
+
+static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
+{
+    dnnl_primitive_desc_t desc = NULL;
+    if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows, dnnl_scratchpad_mode_user)) return false;
+    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    if (scratch && dnnl_memory_desc_get_size(scratch) > WEIR_ONEDNN_SCRATCH) { /* not a packed kernel: oneDNN keeps its own */
+        (void)dnnl_primitive_desc_destroy(desc);
+        desc = NULL;
+        if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows, dnnl_scratchpad_mode_library)) return false;
+        scratch = NULL;
+    }
+    const dnnl_memory_desc_t *src = dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0);
+    const dnnl_memory_desc_t *dst = dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0);
+    const bool                filled = dnnl_primitive_create(&e->primitive, desc) == dnnl_success
+                        && dnnl_memory_create(&e->src, src, weight->engine, DNNL_MEMORY_NONE) == dnnl_success
+                        && dnnl_memory_create(&e->dst, dst, weight->engine, DNNL_MEMORY_NONE) == dnnl_success
+                        && (!scratch || dnnl_memory_desc_get_size(scratch) == 0
+                            || dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) == dnnl_success);
+    strncpy(e->implementation, implementation_of(desc), IMPLEMENTATION - 1);
+    (void)dnnl_primitive_desc_destroy(desc);
+    if (filled)
+        e->n_rows = n_rows;
+    else
+        drop_entry(e);
+    return filled;
+}
+
+/* The entry for n_rows, made if it is not there; NULL when oneDNN cannot. */
+static entry *find_entry(weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads)
+{
+    entry *found = NULL;
+    if (n_rows <= KEPT) {
+        found = &weight->entries[n_rows - 1];
+    } else {
+        for (entry *e = weight->entries + KEPT; e < weight->entries + ENTRIES; e++)
+            if (e->n_rows == n_rows) found = e;
+        if (!found) {
+            found = weight->entries + KEPT;
+            for (entry *e = found; e < weight->entries + ENTRIES; e++)
+                if (e->last_use < found->last_use) found = e;
+            drop_entry(found);
+        }
+    }
+    found->last_use = ++weight->clock;
+    if (found->n_rows) return found;
+    if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
+    return fill_entry(weight, found, n_rows) ? found : NULL;
+}
+
+weir_status weir_onednn_open(weir_onednn_weight **out, void *data, weir_onednn_form form, int64_t n_out, int64_t n_in)
+{
+    weir_onednn_weight *weight = calloc(1, sizeof *weight);
+    if (!weight) return WEIR_ENOMEM;
+    weight->n_out = n_out;
+    weight->n_in = n_in;
+    weight->type = data_type(form.dtype);
+    if (!describe(&weight->desc, form.dtype, form.packed, n_out, n_in) || dnnl_memory_desc_get_size(&weight->desc) != form.bytes
+        || dnnl_engine_create(&weight->engine, dnnl_cpu, 0) != dnnl_success
+        || dnnl_stream_create(&weight->stream, weight->engine, dnnl_stream_default_flags) != dnnl_success
+        || dnnl_memory_create(&weight->memory, &weight->desc, weight->engine, data) != dnnl_success) {
+        weir_onednn_close(weight);
+        return WEIR_EDEVICE;
+    }
+    *out = weight;
+    return WEIR_OK;
+}
+
+void weir_onednn_close(weir_onednn_weight *weight)
+{
+    if (!weight) return;
+    for (int i = 0; i < ENTRIES; i++) drop_entry(&weight->entries[i]);
+    if (weight->memory) (void)dnnl_memory_destroy(weight->memory);
+    if (weight->stream) (void)dnnl_stream_destroy(weight->stream);
+    if (weight->engine) (void)dnnl_engine_destroy(weight->engine);
+    free(weight);
+}
+
+weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch, int32_t n_threads)
+{
+    entry *e = find_entry(weight, n_rows, n_threads);
+    if (!e) return WEIR_EDEVICE;
+    if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
+    void *input = (void *)(uintptr_t)src; /* oneDNN only reads it */
+    if (dnnl_memory_set_data_handle(e->src, input) != dnnl_success || dnnl_memory_set_data_handle(e->dst, dst) != dnnl_success
+        || (e->scratch && dnnl_memory_set_data_handle(e->scratch, scratch) != dnnl_success))
+        return WEIR_EDEVICE;
+    const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, e->src }, { DNNL_ARG_WEIGHTS, weight->memory }, { DNNL_ARG_DST, e->dst },
+                                     { DNNL_ARG_SCRATCHPAD, e->scratch } };
+    if (dnnl_primitive_execute(e->primitive, weight->stream, e->scratch ? 4 : 3, args) != dnnl_success) return WEIR_EDEVICE;
+    return dnnl_stream_wait(weight->stream) == dnnl_success ? WEIR_OK : WEIR_EDEVICE;
+}
+
+const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads)
+{
+    const entry *e = find_entry(weight, n_rows, n_threads);
+    return e ? e->implementation : NULL;
+}
+
+int32_t weir_onednn_primitive_count(const weir_onednn_weight *weight)
+{
+    int32_t count = 0;
+    for (int i = 0; i < ENTRIES; i++) count += weight->entries[i].n_rows != 0;
+    return count;
+}

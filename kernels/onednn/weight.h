@@ -1,0 +1,52 @@
+/* kernels/onednn/weight.h - dense weights packed for oneDNN's matmul, and the primitives made for them. The only file of the project
+ * besides weight.c that sees oneDNN.
+ *
+ * Where oneDNN has its packed kernels (implementation "brg:", AVX-512) weights are stored in the block order that these read at memory
+ * speed for one row and at 90 % of peak for many: [n_out / 64][n_in / 16][16][64] f32 or [n_out / 64][n_in / 32][16][64][2] bf16,
+ * zero-padded. It does not depend on the number of rows. Elsewhere they are plain f32 rows.
+ * Not done here: bias, strides, accumulation. A destination with a row stride drops oneDNN 2.6 to its reference loops ("ref:any"). */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/abi/dtype.h"
+#include "kernels/abi/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { WEIR_ONEDNN_SCRATCH = 4096 }; /* what a primitive may use of the caller's scratch; 2.6 asks for 1152 */
+
+typedef struct weir_onednn_form { /* how a matrix is stored */
+    weir_dtype dtype;             /* f32 or bf16 */
+    bool       packed;            /* in blocks; otherwise rows */
+    size_t     bytes;
+} weir_onednn_form;
+
+/* bf16 if `half` and this machine has a packed kernel for it, otherwise f32. EINVAL for sizes that do not fit. */
+WEIR_MUST_CHECK weir_status weir_onednn_plan(weir_onednn_form *out, int64_t n_out, int64_t n_in, bool half);
+
+/* Packs output rows [64 * panel, 64 * panel + 64) of file rows `src` of any dtype; threads take panels. EUNSUPPORTED for integers.
+ * `rows` is memory of 64 * WEIR_ONEDNN_CHUNK floats. */
+enum { WEIR_ONEDNN_PANEL = 64, WEIR_ONEDNN_CHUNK = 256 };
+WEIR_MUST_CHECK weir_status weir_onednn_pack_panel(void *dst, weir_onednn_form form, const void *src, weir_dtype dtype, int64_t n_out,
+                                                   int64_t n_in, int64_t panel, float *rows);
+
+/* One weight and its primitives, made on the first call with a number of rows and then kept: up to 16 rows for good, the rest in a few
+ * slots, least recently used first out. One thread at a time. Borrows `data`. */
+typedef struct weir_onednn_weight weir_onednn_weight;
+WEIR_MUST_CHECK weir_status weir_onednn_open(weir_onednn_weight **out, void *data, weir_onednn_form form, int64_t n_out, int64_t n_in);
+void                        weir_onednn_close(weir_onednn_weight *weight); /* NULL-safe */
+/* dst [n_rows, n_out] = src [n_rows, n_in] times the matrix; both contiguous, src in the form's dtype; scratch WEIR_ONEDNN_SCRATCH bytes.
+ * n_threads is taken over when a primitive is made. */
+WEIR_MUST_CHECK weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch,
+                                                 int32_t n_threads);
+/* oneDNN's name of the implementation for n_rows, NULL when there is none: tests assert "brg:". */
+const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads);
+int32_t     weir_onednn_primitive_count(const weir_onednn_weight *weight);
+
+#ifdef __cplusplus
+}
+#endif

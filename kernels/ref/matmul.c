@@ -1,0 +1,107 @@
+/* kernels/ref/matmul.c - the product of rows with a matrix in file rows or in tiles: the specification of both.
+ *
+ * File rows: exact values of the weights, f32 activations, sums in double. Tiles: the int8 activations that the layout prescribes
+ * (kernels/x86/activations.h) and the packed weights, sums in double. */
+#include "kernels/abi/ops.h"
+#include "kernels/ref/dequantise.h"
+#include "kernels/x86/activations.h"
+#include "kernels/x86/tiles.h"
+
+enum { COLUMNS = 256, ROWS = 16 }; /* a weight is expanded once for so many rows of the batch */
+
+typedef struct quantised_group {
+    float  scale;
+    int8_t codes[WEIR_TILE_GROUP];
+} quantised_group;
+
+static void put(const weir_matmul_output *output, int64_t row, int64_t column, double sum)
+{
+    float       *dst = output->dst + row * output->dst_stride + column;
+    const double biased = output->bias ? sum + (double)output->bias[column] : sum;
+    *dst = (float)(output->accumulate ? (double)*dst + biased : biased);
+}
+
+static weir_status multiply_rows(const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows)
+{
+    const weir_weight *weight = output->weight;
+    const size_t       row_bytes = weir_row_bytes(weight->dtype, weight->n_in);
+    for (int64_t n = 0; n < weight->n_out; n++) {
+        double sums[ROWS] = { 0 };
+        for (int64_t column = 0; column < args->n_in; column += COLUMNS) {
+            float          values[COLUMNS];
+            const int64_t  count = args->n_in - column < COLUMNS ? args->n_in - column : COLUMNS;
+            const uint8_t *src = (const uint8_t *)weight->data + (size_t)n * row_bytes + weir_row_bytes(weight->dtype, column);
+            WEIR_TRY(weir_k_ref_dequantise(values, src, weight->dtype, count));
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t i = 0; i < count; i++)
+                    sums[r] += (double)values[i] * (double)args->x[(first + r) * args->x_stride + column + i];
+        }
+        for (int64_t r = 0; r < rows; r++) put(output, first + r, n, sums[r]);
+    }
+    return WEIR_OK;
+}
+
+static void multiply_tiles(const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows,
+                           const quantised_group *groups)
+{
+    const int64_t n_groups = args->n_in / WEIR_TILE_GROUP;
+    for (int64_t n = 0; n < output->weight->n_out; n++) {
+        double sums[ROWS] = { 0 };
+        for (int64_t g = 0; g < n_groups; g++) {
+            for (int i = 0; i < WEIR_TILE_GROUP; i++) {
+                const weir_tile_element e = weir_tiles_element(output->weight, n, g * WEIR_TILE_GROUP + i);
+                const double            value = (double)e.scale * (double)e.code + (double)e.minimum;
+                for (int64_t r = 0; r < rows; r++) {
+                    const quantised_group *group = &groups[(first + r) * n_groups + g];
+                    sums[r] += value * (double)group->codes[i] * (double)group->scale;
+                }
+            }
+        }
+        for (int64_t r = 0; r < rows; r++) put(output, first + r, n, sums[r]);
+    }
+}
+
+static const char *reject(const weir_caps *caps, const void *op_args)
+{
+    const weir_matmul_args *args = op_args;
+    (void)caps;
+    for (int o = 0; o < args->n_outputs; o++)
+        if (args->outputs[o].weight->layout == WEIR_LAYOUT_ONEDNN) return "weight is packed by oneDNN";
+    return NULL;
+}
+
+/* Room for quantised activations, also when no output reads tiles. */
+static size_t scratch(const void *op_args)
+{
+    const weir_matmul_args *args = op_args;
+    return (size_t)args->n_rows * (size_t)(args->n_in / WEIR_TILE_GROUP) * sizeof(quantised_group);
+}
+
+static weir_status run(const weir_kernel_context *context, const void *op_args)
+{
+    const weir_matmul_args *args = op_args;
+    const int64_t           n_groups = args->n_in / WEIR_TILE_GROUP;
+    quantised_group        *groups = context->scratch;
+    if (args->n_outputs < 0 || args->n_outputs > WEIR_MATMUL_OUTPUTS || context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
+    for (int64_t row = 0; row < args->n_rows; row++)
+        for (int64_t g = 0; g < n_groups; g++) {
+            quantised_group *to = &groups[row * n_groups + g];
+            to->scale = weir_activation_quantise(to->codes, args->x + row * args->x_stride + g * WEIR_TILE_GROUP).scale;
+        }
+    for (int o = 0; o < args->n_outputs; o++) {
+        if (args->outputs[o].weight->n_in != args->n_in) return WEIR_EINVAL;
+        for (int64_t first = 0; first < args->n_rows; first += ROWS) {
+            const int64_t rows = args->n_rows - first < ROWS ? args->n_rows - first : ROWS;
+            if (args->outputs[o].weight->layout == WEIR_LAYOUT_TILES)
+                multiply_tiles(args, &args->outputs[o], first, rows, groups);
+            else
+                WEIR_TRY(multiply_rows(args, &args->outputs[o], first, rows));
+        }
+    }
+    return WEIR_OK;
+}
+
+extern const weir_kernel weir_kernel_ref_matmul;
+const weir_kernel        weir_kernel_ref_matmul = {
+    WEIR_OP_MATMUL, WEIR_BACKEND_REF, "ref.matmul", 0.0, 0.0, reject, scratch, run,
+};

@@ -1,0 +1,110 @@
+/* offload/weights.c - which layout a matrix gets, and packing it with all threads. What a layout is, its kernels' folder says. */
+#include "offload/weights.h"
+
+#include "kernels/onednn/weight.h"
+#include "kernels/ref/dequantise.h"
+#include "kernels/x86/tiles.h"
+
+static bool is_dense(weir_dtype dtype)
+{
+    switch (dtype) {
+    case WEIR_F32: case WEIR_F16: case WEIR_BF16: case WEIR_F64: case WEIR_F8_E4M3: case WEIR_F8_E5M2: return true;
+    default: return false;
+    }
+}
+
+/* f32 and f64 files stay f32: their authors kept the bits. The others have 8 or 11 of them, bf16 holds 8. */
+static bool fits_bf16(weir_dtype dtype) { return dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F8_E4M3 || dtype == WEIR_F8_E5M2; }
+
+static weir_status check_source(const weir_matrix_source *source, weir_error *error)
+{
+    if ((unsigned)source->dtype >= WEIR_DTYPE_COUNT) return weir_error_set(error, WEIR_EINVAL, "weight has unknown dtype %d", (int)source->dtype);
+    const weir_dtype_info info = weir_dtype_of(source->dtype);
+    if (!info.quantised && !is_dense(source->dtype))
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s: no kernel multiplies it; convert the file to f16 or q8_0", info.name);
+    if (source->n_out < 1 || source->n_in < 1 || source->n_out > INT32_MAX - 64 || source->n_in > INT32_MAX - 64)
+        return weir_error_set(error, WEIR_EINVAL, "weight is %lld x %lld; both must be 1 to 2^31", (long long)source->n_out,
+                              (long long)source->n_in);
+    if (source->n_in % info.block_elements)
+        return weir_error_set(error, WEIR_EFORMAT, "weight of %s has rows of %lld elements, which is no multiple of its block of %d", info.name,
+                              (long long)source->n_in, info.block_elements);
+    return WEIR_OK;
+}
+
+weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source, weir_activations activations,
+                             weir_error *error)
+{
+    (void)stream; /* every host has kernels for both layouts */
+    WEIR_TRY(check_source(source, error));
+    weir_weight planned = { .n_out = source->n_out, .n_in = source->n_in, .dtype = source->dtype, .layout = WEIR_LAYOUT_TILES };
+    const bool  fast = activations == WEIR_ACTIVATIONS_FAST;
+    if (!fast || !weir_dtype_of(source->dtype).quantised) {
+        weir_onednn_form form;
+        if (weir_onednn_plan(&form, source->n_out, source->n_in, fast && fits_bf16(source->dtype)) != WEIR_OK)
+            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out, (long long)source->n_in);
+        planned.layout = WEIR_LAYOUT_ONEDNN;
+        planned.dtype = form.dtype;
+        planned.bytes = form.bytes;
+    } else if (!weir_tiles_bytes(&planned.bytes, source->dtype, source->n_out, source->n_in)) {
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s, %lld x %lld: no tile layout", weir_dtype_of(source->dtype).name,
+                              (long long)source->n_out, (long long)source->n_in);
+    }
+    *plan = planned;
+    return WEIR_OK;
+}
+
+static void pack_tiles(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+{
+    const int64_t panels = weir_panel_count(plan->n_out);
+    const size_t  panel_bytes = plan->bytes / (size_t)panels;
+    #pragma omp parallel for schedule(static) num_threads(n_threads)
+    for (int64_t p = 0; p < panels; p++)
+        weir_tiles_pack_panel(memory + (size_t)p * panel_bytes, source->data, source->dtype, source->n_out, source->n_in, p);
+}
+
+static weir_status pack_onednn(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+{
+    weir_onednn_form form;
+    WEIR_TRY(weir_onednn_plan(&form, plan->n_out, plan->n_in, plan->dtype == WEIR_BF16));
+    if (form.bytes != plan->bytes || form.dtype != plan->dtype) return WEIR_EINVAL;
+    const int64_t panels = (plan->n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL;
+    int           failed = WEIR_OK;
+    #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
+    for (int64_t p = 0; p < panels; p++) {
+        float     rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB of a stack of megabytes */
+        const int status = (int)weir_onednn_pack_panel(memory, form, source->data, source->dtype, source->n_out, source->n_in, p, rows);
+        failed = status > failed ? status : failed;
+    }
+    if (failed) return (weir_status)failed;
+    weir_onednn_weight *state = NULL;
+    WEIR_TRY(weir_onednn_open(&state, memory, form, plan->n_out, plan->n_in));
+    plan->packed_state = state;
+    return WEIR_OK;
+}
+
+weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
+{
+    WEIR_ASSERT(plan->n_out == source->n_out && plan->n_in == source->n_in && ((uintptr_t)memory & 63) == 0);
+    WEIR_TRY(check_source(source, error));
+    const int32_t n_threads = weir_stream_threads(stream);
+    if (plan->layout == WEIR_LAYOUT_TILES) {
+        WEIR_ASSERT(plan->dtype == source->dtype);
+        pack_tiles(plan, n_threads, source, memory);
+    } else {
+        const weir_status status = pack_onednn(plan, n_threads, source, memory);
+        if (status != WEIR_OK)
+            return weir_error_set(error, status, "packing a weight of %lld x %lld %s for oneDNN: %s", (long long)plan->n_out,
+                                  (long long)plan->n_in, weir_dtype_of(source->dtype).name, weir_status_text(status));
+    }
+    plan->data = memory;
+    return WEIR_OK;
+}
+
+void weir_weight_release(weir_weight *weight)
+{
+    if (!weight) return;
+    if (weight->layout == WEIR_LAYOUT_ONEDNN) weir_onednn_close(weight->packed_state);
+    *weight = (weir_weight){ 0 };
+}
+
+weir_status weir_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n) { return weir_k_ref_dequantise(dst, src, dtype, n); }
