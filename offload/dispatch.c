@@ -289,14 +289,26 @@ weir_status weir_rope(weir_stream *stream, const weir_rope_args *args)
     return run_op(stream, WEIR_OP_ROPE, args);
 }
 
+static bool same_layout(const weir_weight *a, const weir_weight *b)
+{
+    return a->layout == b->layout && (a->layout != WEIR_LAYOUT_ONEDNN || a->dtype == b->dtype);
+}
+
+/* Files mix types, kernels do not: outputs of one layout at a time, in the order given. */
 weir_status weir_matmul(weir_stream *stream, const weir_matmul_args *args)
 {
     WEIR_DASSERT(args->n_outputs >= 1 && args->n_outputs <= WEIR_MATMUL_OUTPUTS && fits(args->n_rows, args->x_stride, args->n_in));
-    for (int32_t o = 0; o < args->n_outputs; o++) {
-        WEIR_DASSERT(args->outputs[o].weight->n_in == args->n_in && args->outputs[o].dst != args->x);
-        WEIR_DASSERT(fits(args->n_rows, args->outputs[o].dst_stride, args->outputs[o].weight->n_out));
+    for (int32_t first = 0; first < args->n_outputs;) {
+        weir_matmul_args part = *args;
+        part.n_outputs        = 0;
+        for (; first < args->n_outputs && (part.n_outputs == 0 || same_layout(part.outputs[0].weight, args->outputs[first].weight)); first++) {
+            WEIR_DASSERT(args->outputs[first].weight->n_in == args->n_in && args->outputs[first].dst != args->x);
+            WEIR_DASSERT(fits(args->n_rows, args->outputs[first].dst_stride, args->outputs[first].weight->n_out));
+            part.outputs[part.n_outputs++] = args->outputs[first];
+        }
+        WEIR_TRY(run_op(stream, WEIR_OP_MATMUL, &part));
     }
-    return run_op(stream, WEIR_OP_MATMUL, args);
+    return WEIR_OK;
 }
 
 weir_status weir_swiglu(weir_stream *stream, const weir_swiglu_args *args)

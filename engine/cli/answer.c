@@ -15,8 +15,8 @@ typedef struct gate {
 
 typedef struct pending {
     gate             *gate;
-    weir_answer      *answer;
-    weir_answer_token on_token;
+    weir_cli_answer      *answer;
+    weir_cli_answer_token on_token;
     void             *user;
     weir_job         *job;
     weir_status       status;
@@ -62,13 +62,13 @@ static void wait_a_little(gate *g)
     (void)pthread_cond_timedwait(&g->changed, &g->lock, &until);
 }
 
-weir_status weir_answer_wait(weir_answer *answer, weir_service *service, const weir_request *request, weir_answer_token on_token, void *user,
+weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service, const weir_request *request, weir_cli_answer_token on_token, void *user,
                              const volatile int *interrupted, weir_error *error)
 {
     gate         g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_open = 1 };
     pending      p = { .gate = &g, .answer = answer, .on_token = on_token, .user = user };
     weir_request mine = *request;
-    *answer = (weir_answer){ .stop_token = -1 };
+    *answer = (weir_cli_answer){ .stop_token = -1 };
     mine.callback = on_event;
     mine.user = &p;
     WEIR_TRY(weir_service_submit(service, &p.job, &mine, error));
@@ -83,19 +83,19 @@ weir_status weir_answer_wait(weir_answer *answer, weir_service *service, const w
     return weir_error_set(error, p.status, "%s", p.message);
 }
 
-void weir_answer_free(weir_answer *answer)
+void weir_cli_answer_free(weir_cli_answer *answer)
 {
     weir_ids_free(&answer->tokens);
 }
 
-weir_status weir_answer_all(weir_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n, weir_error *error)
+weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n, weir_error *error)
 {
     gate           g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
     pending *const all = calloc(n > 0 ? n : 1, sizeof *all);
     const size_t   most = (size_t)weir_service_info_of(service)->n_slots * 2;
     weir_status    status = WEIR_OK;
     if (all == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu answers", n);
-    for (size_t i = 0; i < n; i++) answers[i] = (weir_answer){ .stop_token = -1 };
+    for (size_t i = 0; i < n; i++) answers[i] = (weir_cli_answer){ .stop_token = -1 };
     size_t started = 0;
     for (; status == WEIR_OK && started < n; started++) {
         pending *const     p = &all[started];

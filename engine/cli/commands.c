@@ -101,7 +101,8 @@ static const weir_option bench_options[] = {
       .help = "Tokens already in the KV store, one row of results each: 0,8192. Default: 0." },
     { .name = "repeat", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 1000, .help = "Measurements per figure. Default: 5." },
     KEY_OPTION("chunk", "N", "batch.chunk"),
-    { .name = "explain", .type = WEIR_OPTION_FLAG, .help = "Print which kernel runs each op, and why the ones before it do not, and exit." },
+    { .name = "explain", .type = WEIR_OPTION_FLAG,
+      .help = "Print which kernel runs each op, and why the ones before it do not, and exit." },
     { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object instead of a table." },
 };
 GROUP(bench, "Measurement");
@@ -131,7 +132,8 @@ static const weir_command commands[] = {
       .details = "Ctrl-C stops the answer, Ctrl-D ends the conversation.", .groups = { &chat, &sampling, &model, &policy } },
     { .name = "logits", .usage = "--tokens LIST --out FILE [options]", .run = weir_run_logits,
       .summary = "Writes the logits and hidden states of given tokens to a safetensors file.",
-      .details = "Tensors: logits f32 [tokens, vocabulary], and hidden.I f32 [tokens, width] after each layer I.", .groups = { &logits, &model } },
+      .details = "Tensors: logits f32 [tokens, vocabulary], and hidden.I f32 [tokens, width] after each layer I.",
+      .groups = { &logits, &model } },
     { .name = "tokenize", .usage = "[options] < LINES", .run = weir_run_tokenize,
       .summary = "Reads lines of text, writes {\"ids\": [...], \"text\": decoded} for each.", .groups = { &model } },
     { .name = "render", .usage = "--messages FILE [options]", .run = weir_run_render,

@@ -55,7 +55,7 @@ static bool join(char out[PATH_MAX], const char *folder, const char *name)
     return false;
 }
 
-/* The caller's folder, the folder we started in (the runfiles under `bazel run`), the executable's runfiles, and an installed share/weir. */
+/* The caller's folder, the folder we started in (the runfiles under `bazel run`), the executable's runfiles, an installed share/weir. */
 static void find_places(places *p, const char *caller)
 {
     *p = (places){ 0 };
@@ -86,7 +86,8 @@ static weir_status fill_model(weir_config *config, const places *p, weir_error *
         memcpy(config->model.path, path, length + 1);
         return WEIR_OK;
     }
-    return weir_error_set(error, WEIR_ENOTFOUND, "the bundled demo (models/weir-demo) is not beside this program; give a model: --model PATH");
+    return weir_error_set(error, WEIR_ENOTFOUND,
+                          "the bundled demo (models/weir-demo) is not beside this program; give a model: --model PATH");
 }
 
 /* ---- commands ---- */
@@ -143,8 +144,14 @@ static int print_wish(const weir_program *program, const weir_arguments *argumen
 
 static void set_log_level(const char *name)
 {
-    static const struct { const char *name; weir_log_level level; } levels[] = {
-        { "error", WEIR_LOG_ERROR }, { "warning", WEIR_LOG_WARNING }, { "info", WEIR_LOG_INFO }, { "debug", WEIR_LOG_DEBUG },
+    static const struct {
+        const char    *name;
+        weir_log_level level;
+    } levels[] = {
+        { "error", WEIR_LOG_ERROR },
+        { "warning", WEIR_LOG_WARNING },
+        { "info", WEIR_LOG_INFO },
+        { "debug", WEIR_LOG_DEBUG },
     };
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
         if (strcmp(name, levels[i].name) == 0) weir_log_set_level(levels[i].level);

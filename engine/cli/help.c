@@ -83,12 +83,15 @@ weir_status weir_command_help(weir_buffer *out, const char *program, const weir_
 
 weir_status weir_commands_help(weir_buffer *out, const char *program, const weir_command *commands, size_t n)
 {
-    WEIR_TRY(weir_buffer_format(out, "Usage: %s COMMAND [options]\n\nRuns large language models within a memory budget.\n\nCommands:\n", program));
+    WEIR_TRY(weir_buffer_format(out, "Usage: %s COMMAND [options]\n\nRuns large language models within a memory budget.\n\nCommands:\n",
+                                program));
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(weir_buffer_format(out, "  %-18s", commands[i].name));
         WEIR_TRY(wrapped(out, commands[i].summary, 20, 20));
     }
-    return weir_buffer_format(out, "\n`%s COMMAND --help` lists the options of a command, `%s COMMAND --help-config` every key of the configuration.\n"
-                                   "Without --model, commands use the bundled demo model.\n",
+    return weir_buffer_format(out,
+                              "\n`%s COMMAND --help` lists the options of a command,\n"
+                              "`%s COMMAND --help-config` every key of the configuration.\n"
+                              "Without --model, commands use the bundled demo model.\n",
                               program, program);
 }

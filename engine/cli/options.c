@@ -10,7 +10,9 @@
 #include "engine/config/distance.h"
 
 static const weir_option common[] = {
-    { .name = "config", .value = "NAME", .type = WEIR_OPTION_TEXT,
+    { .name = "config",
+      .value = "NAME",
+      .type = WEIR_OPTION_TEXT,
       .help = "Configuration file: a path, or the name of one in configs/, with or without \".toml\"." },
     { .name = "set", .value = "KEY=VALUE", .type = WEIR_OPTION_TEXT, .help = "Sets any key of the configuration; may be repeated." },
     { .name = "help-config", .type = WEIR_OPTION_FLAG, .help = "Lists every key with its meaning and default, and exits." },
@@ -122,11 +124,12 @@ static weir_status check_value(const weir_option *option, const char *value, wei
 {
     int64_t numbers[WEIR_OPTION_NUMBERS];
     if (option->type == WEIR_OPTION_INT && parse_numbers(option, value, numbers, 1) == 0)
-        return weir_error_set(error, WEIR_ECONFIG, "--%s %.60s: must be an integer between %" PRId64 " and %" PRId64, option->name, value, option->min,
-                              option->max);
+        return weir_error_set(error, WEIR_ECONFIG, "--%s %.60s: must be an integer between %" PRId64 " and %" PRId64, option->name, value,
+                              option->min, option->max);
     if (option->type == WEIR_OPTION_LIST && parse_numbers(option, value, numbers, WEIR_OPTION_NUMBERS) == 0)
-        return weir_error_set(error, WEIR_ECONFIG, "--%s %.60s: must be 1 to %d integers between %" PRId64 " and %" PRId64 ", separated by commas",
-                              option->name, value, WEIR_OPTION_NUMBERS, option->min, option->max);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "--%s %.60s: must be 1 to %d integers between %" PRId64 " and %" PRId64 ", separated by commas", option->name,
+                              value, WEIR_OPTION_NUMBERS, option->min, option->max);
     return WEIR_OK;
 }
 
@@ -135,9 +138,12 @@ static weir_status check_value(const weir_option *option, const char *value, wei
 static weir_status set_key(weir_config *config, const argument *a, weir_error *error)
 {
     weir_status status = WEIR_OK;
-    if (a->option->type == WEIR_OPTION_KEY) status = weir_config_set_key(config, a->option->key, a->value, error);
-    else if (a->option->type == WEIR_OPTION_KEY_TRUE) status = weir_config_set_key(config, a->option->key, "true", error);
-    else if (a->index == WEIR_OPTIONS && strcmp(a->option->name, "set") == 0) status = weir_config_set(config, a->value, error);
+    if (a->option->type == WEIR_OPTION_KEY)
+        status = weir_config_set_key(config, a->option->key, a->value, error);
+    else if (a->option->type == WEIR_OPTION_KEY_TRUE)
+        status = weir_config_set_key(config, a->option->key, "true", error);
+    else if (a->index == WEIR_OPTIONS && strcmp(a->option->name, "set") == 0)
+        status = weir_config_set(config, a->value, error);
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "--%s", a->option->name);
 }
 
@@ -151,11 +157,16 @@ static weir_status note(weir_arguments *out, const char **config_name, const arg
         *place = a->value;
         return check_value(a->option, a->value, error);
     }
-    if (strcmp(name, "help") == 0) out->wish = WEIR_WISH_HELP;
-    else if (out->wish == WEIR_WISH_HELP || strcmp(name, "set") == 0) return WEIR_OK;
-    else if (strcmp(name, "version") == 0) out->wish = WEIR_WISH_VERSION;
-    else if (strcmp(name, "help-config") == 0) out->wish = WEIR_WISH_HELP_CONFIG;
-    else out->wish = WEIR_WISH_PRINT_CONFIG;
+    if (strcmp(name, "help") == 0)
+        out->wish = WEIR_WISH_HELP;
+    else if (out->wish == WEIR_WISH_HELP || strcmp(name, "set") == 0)
+        return WEIR_OK;
+    else if (strcmp(name, "version") == 0)
+        out->wish = WEIR_WISH_VERSION;
+    else if (strcmp(name, "help-config") == 0)
+        out->wish = WEIR_WISH_HELP_CONFIG;
+    else
+        out->wish = WEIR_WISH_PRINT_CONFIG;
     return WEIR_OK;
 }
 
@@ -167,7 +178,8 @@ static weir_status walk(weir_arguments *out, const char **config_name, bool keys
             if (at + 1 < argc) return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"", argv[at + 1]);
             break;
         }
-        if (argv[at][0] != '-' || argv[at][1] == '\0') return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"", argv[at]);
+        if (argv[at][0] != '-' || argv[at][1] == '\0')
+            return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"", argv[at]);
         argument a;
         WEIR_TRY(find_option(&a, out->command, argv[at], error));
         WEIR_TRY(complete(&a, argc, argv, &at, error));

@@ -62,10 +62,10 @@ struct weir_arguments {
     const char         *values[WEIR_OPTIONS]; /* own options in table order; borrowed from argv; "" for a flag, NULL: absent */
 };
 
-/* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option (the nearest is named), missing value,
+/* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option (the nearest is named), missing or
  * bad value, option twice, stray argument. */
-WEIR_MUST_CHECK weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command, const weir_config_search *search, int argc,
-                                                 const char *const *argv, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command, const weir_config_search *search,
+                                                 int argc, const char *const *argv, weir_error *error);
 
 /* Own options by name; a name that the command does not list is a broken contract. */
 const char *weir_argument(const weir_arguments *arguments, const char *name);  /* NULL: not given */

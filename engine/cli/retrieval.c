@@ -107,13 +107,13 @@ static weir_status read_items(items *all, weir_retrieval *out, const weir_engine
     return status;
 }
 
-static bool is_right(const weir_answer *answer, const item *one)
+static bool is_right(const weir_cli_answer *answer, const item *one)
 {
     return answer->finish == WEIR_FINISH_STOP && answer->tokens.count == one->want.count &&
            memcmp(answer->tokens.data, one->want.data, one->want.count * sizeof *one->want.data) == 0;
 }
 
-static void count_answers(weir_retrieval *out, const items *all, const weir_answer *answers)
+static void count_answers(weir_retrieval *out, const items *all, const weir_cli_answer *answers)
 {
     for (size_t i = 0; i < all->count; i++) {
         weir_retrieval_row *const row = &out->rows[all->list[i].row];
@@ -129,18 +129,18 @@ static void count_answers(weir_retrieval *out, const items *all, const weir_answ
 weir_status weir_eval_retrieval(weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most, weir_error *error)
 {
     items        all = { 0 };
-    weir_answer *answers = NULL;
+    weir_cli_answer *answers = NULL;
     *out = (weir_retrieval){ .rows = calloc(MAX_ROWS, sizeof *out->rows) };
     weir_status status = out->rows != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for the results");
     if (status == WEIR_OK) status = read_items(&all, out, engine, path, most, error);
     if (status == WEIR_OK) {
         answers = calloc(all.count, sizeof *answers);
-        status = answers != NULL ? weir_answer_all(answers, weir_engine_service(engine), all.prompts, all.count, error)
+        status = answers != NULL ? weir_cli_answer_all(answers, weir_engine_service(engine), all.prompts, all.count, error)
                                  : weir_error_set(error, WEIR_ENOMEM, "no memory for %zu answers", all.count);
     }
     if (status == WEIR_OK) count_answers(out, &all, answers);
     for (size_t i = 0; i < all.count; i++) {
-        if (answers != NULL) weir_answer_free(&answers[i]);
+        if (answers != NULL) weir_cli_answer_free(&answers[i]);
         weir_ids_free(&all.prompts[i].ids);
         weir_ids_free(&all.list[i].want);
     }

@@ -40,7 +40,7 @@ static weir_status add_message(conversation *c, const char *role, const char *te
 static weir_status answer_once(conversation *c, weir_error *error)
 {
     weir_ids    ids = { 0 };
-    weir_answer answer = { 0 };
+    weir_cli_answer answer = { 0 };
     weir_status status = weir_prompt_from_messages(&ids, NULL, c->engine, c->messages, error);
     if (status == WEIR_OK) {
         const int32_t      window = weir_service_info_of(weir_engine_service(c->engine))->window;
@@ -50,12 +50,12 @@ static weir_status answer_once(conversation *c, weir_error *error)
         weir_buffer_clear(&c->answer);
         c->stream = (weir_detokenizer){ 0 };
         weir_interrupted = 0;
-        status = weir_answer_wait(&answer, weir_engine_service(c->engine), &request, on_token, c, &weir_interrupted, error);
+        status = weir_cli_answer_wait(&answer, weir_engine_service(c->engine), &request, on_token, c, &weir_interrupted, error);
         if (status == WEIR_OK) status = weir_detokenizer_finish(&c->stream, &c->answer);
         (void)puts(weir_interrupted ? " [stopped]" : "");
     }
     if (status == WEIR_OK) status = add_message(c, "assistant", c->answer.data != NULL ? c->answer.data : "", c->answer.size, error);
-    weir_answer_free(&answer);
+    weir_cli_answer_free(&answer);
     weir_ids_free(&ids);
     return status;
 }

@@ -44,7 +44,7 @@ static weir_status read_prompt(weir_ids *ids, const weir_engine *engine, const w
     return weir_prompt_from_file(ids, NULL, engine, messages, error);
 }
 
-static json_t *ids_json(const weir_answer *answer)
+static json_t *ids_json(const weir_cli_answer *answer)
 {
     json_t *const list = json_array();
     for (size_t i = 0; i < answer->tokens.count; i++) (void)json_array_append_new(list, json_integer(answer->tokens.data[i]));
@@ -52,7 +52,7 @@ static json_t *ids_json(const weir_answer *answer)
     return list;
 }
 
-static int print_json(const weir_engine *engine, const weir_answer *answer)
+static int print_json(const weir_engine *engine, const weir_cli_answer *answer)
 {
     weir_buffer text = { 0 };
     if (weir_engine_tokenizer(engine) != NULL && weir_tokenizer_decode(weir_engine_tokenizer(engine), &text, answer->tokens.data, answer->tokens.count, true) != WEIR_OK)
@@ -75,7 +75,7 @@ int weir_run_generate(const weir_arguments *arguments)
     weir_engine *engine = NULL;
     weir_error   error = { 0 };
     weir_ids     ids = { 0 };
-    weir_answer  answer = { 0 };
+    weir_cli_answer  answer = { 0 };
     const bool   as_json = weir_argument_given(arguments, "json");
     const int    code = weir_open(&engine, &arguments->config, true);
     if (code != WEIR_EXIT_OK) return code;
@@ -87,14 +87,14 @@ int weir_run_generate(const weir_arguments *arguments)
                                        .n_choices = 1, .sampling = weir_sampling_of(&arguments->config) };
         weir_catch_interrupts();
         const bool stream = !as_json && p.tokenizer != NULL;
-        status = weir_answer_wait(&answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p, &weir_interrupted, &error);
+        status = weir_cli_answer_wait(&answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p, &weir_interrupted, &error);
         if (stream && status == WEIR_OK) print_end(&p);
     }
     int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
     if (status == WEIR_OK && (as_json || p.tokenizer == NULL)) result = print_json(engine, &answer);
     if (weir_interrupted) result = 130;
     weir_buffer_free(&p.text);
-    weir_answer_free(&answer);
+    weir_cli_answer_free(&answer);
     weir_ids_free(&ids);
     weir_engine_close(engine);
     return result;

@@ -53,7 +53,8 @@ static weir_status read_member(weir_config *config, const weir_toml_node *node, 
     else if (is_table && (key != NULL || weir_key_is_section(path) || weir_toml_size(node) > 0))
         return read_table(config, node, path, name, error); /* a wrong table shows in its first key */
     else if (weir_key_is_section(path))
-        status = weir_error_set(error, WEIR_ECONFIG, "%s must be a table of keys, not %s", path, weir_toml_type_name(weir_toml_type_of(node)));
+        status =
+            weir_error_set(error, WEIR_ECONFIG, "%s must be a table of keys, not %s", path, weir_toml_type_name(weir_toml_type_of(node)));
     else
         status = unknown_key(path, error);
     return status == WEIR_OK ? WEIR_OK : at_node(node, name, error);

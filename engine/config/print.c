@@ -29,10 +29,7 @@ static const char *last_part(const char *path)
     return dot == NULL ? path : dot + 1;
 }
 
-static bool limits_matter(const weir_key *key)
-{
-    return key->type == WEIR_KEY_INT || key->type == WEIR_KEY_FLOAT;
-}
+static bool limits_matter(const weir_key *key) { return key->type == WEIR_KEY_INT || key->type == WEIR_KEY_FLOAT; }
 
 static weir_status describe_key(const weir_key *key, const weir_config *defaults, weir_buffer *out)
 {
@@ -55,9 +52,9 @@ weir_status weir_config_describe(weir_buffer *out)
     weir_config_default(defaults);
     size_t                n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
-    weir_status           status = weir_buffer_text(out,
-                                          "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too (\"30s\").\n"
-                                          "# Any key can be given on the command line: --set server.port=8081\n\n");
+    weir_status           status =
+        weir_buffer_text(out, "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too (\"30s\").\n"
+                              "# Any key can be given on the command line: --set server.port=8081\n\n");
     for (size_t i = 0; i < n_keys && status == WEIR_OK; i++) {
         if (keys[i].type != WEIR_KEY_SECTION) {
             status = describe_key(&keys[i], defaults, out);

@@ -8,16 +8,20 @@
 #include "engine/base/checked.h"
 #include "engine/config/keys.h"
 
-typedef struct unit { const char *name; int64_t factor; } unit;
+typedef struct unit {
+    const char *name;
+    int64_t     factor;
+} unit;
 
 static const unit size_units[] = {
-    { "B", 1 }, { "KiB", 1 << 10 }, { "MiB", 1 << 20 }, { "GiB", 1 << 30 }, { "TiB", (int64_t)1 << 40 },
-    { "kB", 1000 }, { "MB", 1000000 }, { "GB", 1000000000 }, { "TB", 1000000000000 },
+    { "B", 1 },     { "KiB", 1 << 10 }, { "MiB", 1 << 20 },   { "GiB", 1 << 30 },      { "TiB", (int64_t)1 << 40 },
+    { "kB", 1000 }, { "MB", 1000000 },  { "GB", 1000000000 }, { "TB", 1000000000000 },
 };
 static const unit duration_units[] = { { "ms", 1 }, { "s", 1000 }, { "min", 60000 }, { "h", 3600000 } };
 enum { N_SIZE_UNITS = sizeof size_units / sizeof size_units[0], N_DURATION_UNITS = sizeof duration_units / sizeof duration_units[0] };
 
-static bool parse_quantity(const char *text, const unit *units, size_t n_units, const char *unknown_unit, int64_t *out, const char **problem)
+static bool parse_quantity(const char *text, const unit *units, size_t n_units, const char *unknown_unit, int64_t *out,
+                           const char **problem)
 {
     if (*text == '-') return *problem = "must not be negative", false;
     int64_t number = 0;
@@ -46,7 +50,7 @@ bool weir_parse_duration(const char *text, int64_t *milliseconds, const char **p
     return parse_quantity(text, duration_units, N_DURATION_UNITS, "needs a unit: ms, s, min or h", milliseconds, problem);
 }
 
-static void *field_of(const weir_key *key, weir_config *config) { return (char *)config + key->offset; }
+static void       *field_of(const weir_key *key, weir_config *config) { return (char *)config + key->offset; }
 static const void *field_in(const weir_key *key, const weir_config *config) { return (const char *)config + key->offset; }
 
 /* The largest unit that divides the number. */
@@ -70,9 +74,12 @@ static void format_float(char *out, size_t size, double value)
 
 static void format_limit(char *out, size_t size, const weir_key *key, double limit)
 {
-    if (key->type == WEIR_KEY_SIZE) format_quantity(out, size, (int64_t)limit, size_units, 5);
-    else if (key->type == WEIR_KEY_DURATION) format_quantity(out, size, (int64_t)limit, duration_units, N_DURATION_UNITS);
-    else (void)snprintf(out, size, "%.15g", limit);
+    if (key->type == WEIR_KEY_SIZE)
+        format_quantity(out, size, (int64_t)limit, size_units, 5);
+    else if (key->type == WEIR_KEY_DURATION)
+        format_quantity(out, size, (int64_t)limit, duration_units, N_DURATION_UNITS);
+    else
+        (void)snprintf(out, size, "%.15g", limit);
 }
 
 static weir_status check_range(const weir_key *key, double value, weir_error *error)
@@ -88,8 +95,8 @@ static weir_status check_range(const weir_key *key, double value, weir_error *er
 static weir_status check_now(const weir_key *key, bool is_default, weir_error *error)
 {
     if (key->later == NULL || is_default) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG, "%s: %s; only %s%s%s is taken", key->path, key->later,
-                          key->type == WEIR_KEY_INT ? "" : "\"", key->initial, key->type == WEIR_KEY_INT ? "" : "\"");
+    return weir_error_set(error, WEIR_ECONFIG, "%s: %s; only %s%s%s is taken", key->path, key->later, key->type == WEIR_KEY_INT ? "" : "\"",
+                          key->initial, key->type == WEIR_KEY_INT ? "" : "\"");
 }
 
 static weir_status set_int(const weir_key *key, weir_config *config, int64_t value, weir_error *error)
@@ -135,12 +142,35 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
     return weir_error_set(error, WEIR_ECONFIG, "%s = \"%.60s\": must be one of %s", key->path, value, words);
 }
 
+/* Bytes of the well-formed UTF-8 character at `text`, 0 when there is none: no overlong forms, no surrogates, at most U+10FFFF. */
+static size_t character_length(const unsigned char *text, size_t room)
+{
+    static const struct {
+        unsigned char first, last, low, high, length;
+    } forms[] = {
+        { 0x00, 0x7F, 0, 0, 1 },       { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 },
+        { 0xE1, 0xEC, 0x80, 0xBF, 3 }, { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 },
+        { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        if (text[0] < forms[i].first || text[0] > forms[i].last || forms[i].length > room) continue;
+        for (size_t j = 1; j < forms[i].length; j++) /* the second byte has its own range, the others are 80 .. BF */
+            if (j == 1 ? text[1] < forms[i].low || text[1] > forms[i].high : (text[j] & 0xC0) != 0x80) return 0;
+        return forms[i].length;
+    }
+    return 0;
+}
+
 static weir_status check_characters(const char *path, const char *value, size_t length, size_t room, weir_error *error)
 {
     if (length >= room) return weir_error_set(error, WEIR_ECONFIG, "%s: %zu bytes, at most %zu are taken", path, length, room - 1);
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)value[i] < 0x20 || value[i] == 0x7F)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: control character 0x%02X in the text", path, (unsigned char)value[i]);
+    const unsigned char *const bytes = (const unsigned char *)value;
+    for (size_t i = 0, n; i < length; i += n) {
+        if (bytes[i] < 0x20 || bytes[i] == 0x7F)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: control character 0x%02X in the text", path, bytes[i]);
+        n = character_length(bytes + i, length - i);
+        if (n == 0) return weir_error_set(error, WEIR_ECONFIG, "%s: byte %zu of the text is not UTF-8", path, i);
+    }
     return WEIR_OK;
 }
 
@@ -164,7 +194,8 @@ static weir_status set_pin(const weir_key *key, const char *op, weir_config *con
 }
 
 /* A value that is text in TOML. */
-static weir_status set_text(const weir_key *key, const char *member, weir_config *config, const char *value, size_t length, weir_error *error)
+static weir_status set_text(const weir_key *key, const char *member, weir_config *config, const char *value, size_t length,
+                            weir_error *error)
 {
     WEIR_TRY(check_characters(key->path, value, length, WEIR_CONFIG_TEXT, error));
     const char *problem = NULL;
@@ -207,7 +238,8 @@ static weir_status refuse_type(const weir_key *key, const weir_toml_node *node, 
                           *words != '\0' ? " " : "", words, weir_toml_type_name(weir_toml_type_of(node)));
 }
 
-weir_status weir_key_assign_node(const weir_key *key, const char *member, weir_config *config, const weir_toml_node *node, weir_error *error)
+weir_status weir_key_assign_node(const weir_key *key, const char *member, weir_config *config, const weir_toml_node *node,
+                                 weir_error *error)
 {
     int64_t number = 0;
     double  real = 0;
@@ -253,9 +285,7 @@ weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_
     case WEIR_KEY_FLOAT: format_float(number, sizeof number, *(const double *)field); return weir_buffer_text(out, number);
     case WEIR_KEY_BOOL: return weir_buffer_text(out, *(const bool *)field ? "true" : "false");
     case WEIR_KEY_SIZE: format_quantity(number, sizeof number, *(const int64_t *)field, size_units, 5); break;
-    case WEIR_KEY_DURATION:
-        format_quantity(number, sizeof number, *(const int64_t *)field, duration_units, N_DURATION_UNITS);
-        break;
+    case WEIR_KEY_DURATION: format_quantity(number, sizeof number, *(const int64_t *)field, duration_units, N_DURATION_UNITS); break;
     case WEIR_KEY_SECRET: return weir_buffer_text(out, *(const char *)field == '\0' ? "\"\"" : "\"********\"");
     case WEIR_KEY_TEXT:
     case WEIR_KEY_CHOICE:

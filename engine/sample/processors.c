@@ -53,10 +53,7 @@ int32_t weir_candidates_id(const weir_sampler_scratch *s, size_t index)
     return s->listed ? (int32_t)(uint32_t)s->list[index] : (int32_t)index;
 }
 
-float weir_candidates_logit(const weir_sampler_scratch *s, size_t index)
-{
-    return s->listed ? logit_of(s->list[index]) : s->logits[index];
-}
+float weir_candidates_logit(const weir_sampler_scratch *s, size_t index) { return s->listed ? logit_of(s->list[index]) : s->logits[index]; }
 
 /* Least significant digit first, over the logit's 4 bytes: stable, so ids that came in ascending order stay so on ties. The result is
  * in `list` again. */
@@ -124,7 +121,7 @@ static void presence_frequency(float *restrict logits, const uint16_t *restrict 
 void weir_process_penalties(weir_sampler_scratch *s, const weir_sampling *sampling, const weir_sampler_history *history)
 {
     if (history == NULL) return;
-    const size_t n = s->n < history->n_vocab ? s->n : history->n_vocab;
+    const size_t          n = s->n < history->n_vocab ? s->n : history->n_vocab;
     const uint16_t *const prompt = history->prompt != NULL ? history->prompt : history->answer;
     const uint16_t *const answer = history->answer != NULL ? history->answer : history->prompt;
     if (prompt != NULL && sampling->repetition_penalty != 1.0f) repetition(s->logits, prompt, answer, n, sampling->repetition_penalty);
@@ -241,11 +238,11 @@ void weir_process_min_p(weir_sampler_scratch *s, float min_p)
  * exp(r) to the 7th power (the rest is below 6e-9). ln 2 is split so that k times its first part is exact. */
 static inline float exp_of_negative(float x)
 {
-    const float inside = x < -87.0f ? -87.0f : x;
-    const float k = inside * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    const float r = inside - k * 0.693115234375f - k * 3.19461849e-5f;
-    const float tail = 1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040))));
-    const float series = 1.0f + (r + r * r * (0.5f + r * tail));
+    const float   inside = x < -87.0f ? -87.0f : x;
+    const float   k = inside * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
+    const float   r = inside - k * 0.693115234375f - k * 3.19461849e-5f;
+    const float   tail = 1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040))));
+    const float   series = 1.0f + (r + r * r * (0.5f + r * tail));
     const int32_t bits = ((int32_t)k + 127) << 23;
     float         power;
     memcpy(&power, &bits, sizeof power);

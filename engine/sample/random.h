@@ -1,10 +1,13 @@
-/* engine/sample/random.h - counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+/* engine/sample/random.h - counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+ * SC11).
  *
  * A number is a function of (seed, choice, draw): nothing is stored, so a draw repeats whatever ran beside or before it. */
 #pragma once
 #include <stdint.h>
 
-typedef struct weir_philox { uint32_t word[4]; } weir_philox;
+typedef struct weir_philox {
+    uint32_t word[4];
+} weir_philox;
 
 static inline weir_philox weir_philox_block(weir_philox counter, uint64_t seed)
 {

@@ -9,10 +9,7 @@
 #include "engine/sample/processors.h"
 #include "engine/sample/random.h"
 
-weir_sampling weir_sampling_default(void)
-{
-    return (weir_sampling){ .temperature = 0, .top_p = 1, .repetition_penalty = 1 };
-}
+weir_sampling weir_sampling_default(void) { return (weir_sampling){ .temperature = 0, .top_p = 1, .repetition_penalty = 1 }; }
 
 static weir_status check_number(const char *name, double value, double low, double high, weir_error *error)
 {
@@ -35,7 +32,8 @@ weir_status weir_sampling_check(const weir_sampling *sampling, size_t n_vocab, w
         return weir_error_set(error, WEIR_EINVAL, "logit_bias has %zu entries for %zu tokens", sampling->n_bias, n_vocab);
     for (size_t i = 0; i < sampling->n_bias; i++) {
         if (sampling->bias[i].id < 0 || (size_t)sampling->bias[i].id >= n_vocab)
-            return weir_error_set(error, WEIR_EINVAL, "logit_bias: no token %" PRId32 ", ids end at %zu", sampling->bias[i].id, n_vocab - 1);
+            return weir_error_set(error, WEIR_EINVAL, "logit_bias: no token %" PRId32 ", ids end at %zu", sampling->bias[i].id,
+                                  n_vocab - 1);
         WEIR_TRY(check_number("logit_bias", (double)sampling->bias[i].bias, -100, 100, error));
     }
     return WEIR_OK;

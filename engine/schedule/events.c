@@ -66,7 +66,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
         service->stats.answer_tokens += job->usage.n_answer;
     }
     job->state = JOB_FINISHED;
-    const bool owner_left = job->is_released;
+    const bool owner_left = job->is_released && !job->is_awaited;
     pthread_cond_broadcast(&service->idle);
     pthread_mutex_unlock(&service->lock);
     if (owner_left) weir_job_free(job);

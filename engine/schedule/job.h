@@ -29,7 +29,7 @@ struct weir_job {
     choice         *choices; /* [request.n_choices] */
     int64_t         serial;  /* order of submission: the youngest is preempted first */
     job_state       state;                    /* (lock) */
-    bool            is_released, in_callback; /* (lock) */
+    bool            is_released, is_awaited, in_callback; /* (lock) */
     atomic_bool     is_cancelled;
     int32_t         n_prompt_reported; /* prompt log-probabilities sent so far */
     int32_t         n_ended;

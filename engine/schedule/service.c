@@ -194,7 +194,9 @@ void weir_job_release(weir_job *job)
     atomic_store(&job->is_cancelled, true);
     pthread_mutex_lock(&service->lock);
     job->is_released = true;
+    job->is_awaited = true; /* whoever looks last frees the job: the engine leaves it to us while we wait */
     while (job->in_callback && !on_engine_thread) pthread_cond_wait(&service->idle, &service->lock);
+    job->is_awaited = false;
     const bool is_over = job->state == JOB_FINISHED;
     pthread_cond_broadcast(&service->work);
     pthread_mutex_unlock(&service->lock);

@@ -5,12 +5,9 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
-#pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wc23-extensions"
-static const char page[] = {
-#embed "page.html"
+static const unsigned char page[] = {
+#include "engine/serve/page_bytes.inc" /* page.html, one number a byte */
 };
-#pragma clang diagnostic pop
 
 static void finish_json(weir_exchange *x, weir_buffer *text, weir_status status)
 {

@@ -7,7 +7,7 @@
 #include "engine/text/jinja/state.h"
 
 enum { TEMPLATE_LIMIT = 1 << 20, STEP_LIMIT = 5000000 };
-static const size_t parse_memory = (size_t)256 << 20, render_memory = (size_t)512 << 20;
+static const size_t parse_memory = (size_t)256 << 20, render_memory = (size_t)256 << 20;
 
 /* Stands behind the message that is continued. Its last byte is white space: a template that strips shows by its absence. */
 static const char mark[] = "\x02 ";
@@ -175,6 +175,7 @@ static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
     weir_jinja_state   state = {.arena = arena, .error = error, .out = &text, .steps_left = STEP_LIMIT, .line = 1, .now = input->now_unix_seconds};
     WEIR_TRY(set_input(&state, input));
     WEIR_TRY(weir_jinja_run(&state, &chat->root->body));
+    WEIR_TRY(weir_jinja_step(&state, 0)); /* a comparison may have used up the steps */
     if (input->continue_final_message) WEIR_TRY(cut_at_mark(&text, error));
     return copy_out(out, &text);
 }

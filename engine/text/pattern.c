@@ -40,7 +40,8 @@ static weir_status property(reader *in, weir_buffer *out, weir_error *error)
     const size_t length = (size_t)(close - in->text) - in->at + 1, name = length - 4;
     for (size_t i = 3; i < length - 1; i++) {
         const char letter = in->text[in->at + i];
-        if (!(letter >= 'a' && letter <= 'z') && !(letter >= 'A' && letter <= 'Z') && letter != '_') return refuse(in, length, "the property", error);
+        if (!(letter >= 'a' && letter <= 'z') && !(letter >= 'A' && letter <= 'Z') && letter != '_')
+            return refuse(in, length, "the property", error);
     }
     if (name <= 2) return copy(in, out, length);
     WEIR_TRY(weir_buffer_add(out, in->text + in->at, 3));
@@ -65,8 +66,8 @@ static weir_status escape(reader *in, weir_buffer *out, weir_error *error)
         in->at += 6;
         return weir_buffer_text(out, "}");
     }
-    const bool punctuation = letter > ' ' && letter < 0x7F && strchr("_<>", letter) == NULL && !((letter | 32) >= 'a' && (letter | 32) <= 'z') &&
-                             !(letter >= '0' && letter <= '9');
+    const bool punctuation = letter > ' ' && letter < 0x7F && strchr("_<>", letter) == NULL &&
+                             !((letter | 32) >= 'a' && (letter | 32) <= 'z') && !(letter >= '0' && letter <= '9');
     if (punctuation || (letter != '\0' && strchr("rntfdD_<>", letter) != NULL)) return copy(in, out, 2);
     return refuse(in, 2, "the escape", error);
 }

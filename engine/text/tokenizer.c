@@ -133,7 +133,8 @@ static weir_status split(job *job, const weir_trie *trie, const char *text, size
     size_t next = 0;
     for (size_t at = begin; at < end && trie->n_tokens > 0;) {
         size_t        length = 0;
-        const int32_t id = trie->first[(unsigned char)text[at]] ? weir_trie_match(trie, text + at, matchable(job, &next, at, end), &length) : -1;
+        const int32_t id =
+            trie->first[(unsigned char)text[at]] ? weir_trie_match(trie, text + at, matchable(job, &next, at, end), &length) : -1;
         if (id < 0) {
             at++;
             continue;
@@ -145,8 +146,14 @@ static weir_status split(job *job, const weir_trie *trie, const char *text, size
     return end > begin ? gap(job, text, begin, end) : WEIR_OK;
 }
 
-static weir_status segment_gap(job *job, const char *text, size_t begin, size_t end) { return encode_segment(job, text + begin, end - begin); }
-static weir_status pieces_gap(job *job, const char *text, size_t begin, size_t end) { return encode_pieces(job, text + begin, end - begin); }
+static weir_status segment_gap(job *job, const char *text, size_t begin, size_t end)
+{
+    return encode_segment(job, text + begin, end - begin);
+}
+static weir_status pieces_gap(job *job, const char *text, size_t begin, size_t end)
+{
+    return encode_pieces(job, text + begin, end - begin);
+}
 
 /* What lies between the tokens of the raw text. Where some of it is plain, the spans hold for the raw text only, and so the tokens of the
  * normalised text are looked for in it, too. */
@@ -183,7 +190,8 @@ static weir_status encode_repaired(job *job, const char *text, size_t n)
         status = weir_utf8_repair(&copy, text, n, spans, job->n_plain);
     }
     job->plain = spans;
-    status = status == WEIR_OK ? encode_valid(job, copy.data, copy.size) : weir_error_set(job->error, status, "no memory to repair the text");
+    status =
+        status == WEIR_OK ? encode_valid(job, copy.data, copy.size) : weir_error_set(job->error, status, "no memory to repair the text");
     free(spans);
     weir_buffer_free(&copy);
     return status;
@@ -197,8 +205,8 @@ static weir_status check_input(size_t length, const weir_encode_options *options
     for (size_t i = 0; options->plain != NULL && i < options->n_plain; i++) {
         const weir_span span = options->plain[i];
         if (span.begin < at || span.end < span.begin || span.end > length)
-            return weir_error_set(error, WEIR_EINVAL, "span %zu of plain text [%zu, %zu) is out of order or past the %zu bytes", i, span.begin,
-                                  span.end, length);
+            return weir_error_set(error, WEIR_EINVAL, "span %zu of plain text [%zu, %zu) is out of order or past the %zu bytes", i,
+                                  span.begin, span.end, length);
         at = span.end;
     }
     return WEIR_OK;

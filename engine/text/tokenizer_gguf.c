@@ -28,8 +28,10 @@ static weir_status array_of(const loader *loader, const char *key, weir_meta_typ
     if (!weir_tensor_directory_meta(loader->directory, key, out))
         return weir_error_set(loader->error, WEIR_EFORMAT, "%s is missing", key);
     if (out->type != WEIR_META_ARRAY || (out->length > 0 && out->element_type != type))
-        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an array of %s", key, type == WEIR_META_STRING ? "strings" : "integers");
-    if (out->length > limit) return weir_error_set(loader->error, WEIR_EFORMAT, "%s holds %zu entries, at most %zu are read", key, out->length, limit);
+        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an array of %s", key,
+                              type == WEIR_META_STRING ? "strings" : "integers");
+    if (out->length > limit)
+        return weir_error_set(loader->error, WEIR_EFORMAT, "%s holds %zu entries, at most %zu are read", key, out->length, limit);
     return WEIR_OK;
 }
 
@@ -48,7 +50,8 @@ static weir_status add_token(const loader *loader, size_t id, const weir_meta *n
     if (flags != 0 && weir_tokenizer_is_padding(name->string, name->length)) flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL;
     WEIR_TRY(weir_vocabulary_add(vocabulary, (int64_t)id, name->string, name->length, flags, loader->error));
     /* A word that is in the vocabulary anyway may be declared an added token: merges still make it. */
-    return flags == WEIR_TOKEN_ADDED ? weir_vocabulary_add_base_name(vocabulary, (int32_t)id, name->string, name->length, loader->error) : WEIR_OK;
+    return flags == WEIR_TOKEN_ADDED ? weir_vocabulary_add_base_name(vocabulary, (int32_t)id, name->string, name->length, loader->error)
+                                     : WEIR_OK;
 }
 
 static weir_status load_tokens(const loader *loader)
@@ -58,7 +61,8 @@ static weir_status load_tokens(const loader *loader)
     const bool typed = weir_tensor_directory_meta(loader->directory, KEY "token_type", &types);
     if (typed) WEIR_TRY(array_of(loader, KEY "token_type", WEIR_META_INT, WEIR_VOCABULARY_IDS, &types));
     if (typed && types.length != tokens.length)
-        return weir_error_set(loader->error, WEIR_EFORMAT, KEY "token_type has %zu entries, " KEY "tokens %zu", types.length, tokens.length);
+        return weir_error_set(loader->error, WEIR_EFORMAT, KEY "token_type has %zu entries, " KEY "tokens %zu", types.length,
+                              tokens.length);
     if (weir_vocabulary_reserve(&loader->tokenizer->vocabulary, tokens.length) != WEIR_OK)
         return weir_error_set(loader->error, WEIR_ENOMEM, KEY "tokens: no memory for %zu tokens", tokens.length);
     for (size_t i = 0; i < tokens.length; i++) {
@@ -93,7 +97,8 @@ static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
 {
     weir_meta name;
     if (!weir_tensor_directory_meta(loader->directory, KEY "pre", &name))
-        return weir_error_set(loader->error, WEIR_EFORMAT, KEY "pre is missing: the file does not say how text is cut; convert the model again");
+        return weir_error_set(loader->error, WEIR_EFORMAT,
+                              KEY "pre is missing: the file does not say how text is cut; convert the model again");
     WEIR_TRY(string_of(loader, KEY "pre", &name));
     const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.string);
     if (kind == NULL)
@@ -157,7 +162,8 @@ static weir_status load(const loader *loader)
     weir_meta model;
     WEIR_TRY(string_of(loader, KEY "model", &model));
     if (strcmp(model.string, "gpt2") != 0)
-        return weir_error_set(loader->error, WEIR_EUNSUPPORTED, KEY "model is '%.64s'; only 'gpt2' (byte-level BPE) is known", model.string);
+        return weir_error_set(loader->error, WEIR_EUNSUPPORTED, KEY "model is '%.64s'; only 'gpt2' (byte-level BPE) is known",
+                              model.string);
     bool add_bos = false;
     WEIR_TRY(load_pretokenizer(loader, &add_bos));
     WEIR_TRY(load_tokens(loader));

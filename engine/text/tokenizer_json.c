@@ -128,13 +128,15 @@ static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, w
 {
     const json_t *const merges = json_object_get(model, "merges");
     if (!json_is_array(merges)) return weir_error_set(error, WEIR_EFORMAT, "model.merges is not an array");
-    if (json_array_size(merges) > WEIR_MERGES) return weir_error_set(error, WEIR_EFORMAT, "model.merges holds more than %d merges", WEIR_MERGES);
-    if (weir_pair_reserve(&tokenizer->merges, json_array_size(merges)) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
+    if (json_array_size(merges) > WEIR_MERGES)
+        return weir_error_set(error, WEIR_EFORMAT, "model.merges holds more than %d merges", WEIR_MERGES);
+    if (weir_pair_reserve(&tokenizer->merges, json_array_size(merges)) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
     size_t        i;
     const json_t *merge;
     json_array_foreach(merges, i, merge) {
         const weir_status status = add_merge(tokenizer, (uint32_t)i, merge, error);
-        if (status != WEIR_OK) return weir_error_prefix(error, status, "model.merges[%zu]", i);
+        if (status != WEIR_OK) return weir_error_prefix(error, status == WEIR_EMISMATCH ? WEIR_EFORMAT : status, "model.merges[%zu]", i);
     }
     return WEIR_OK;
 }
@@ -149,7 +151,8 @@ static weir_status read_beside(json_t **out, const char *folder, const char *nam
     weir_status status = weir_buffer_format(&path, "%s/%s", folder, name);
     if (status != WEIR_OK) status = weir_error_set(error, status, "%s: no memory for a path", name);
     else if (weir_file_exists(path.data)) status = weir_json_read_file(out, path.data, CONFIG_BYTES, error);
-    if (status == WEIR_OK && *out != NULL && !json_is_object(*out)) status = weir_error_set(error, WEIR_EFORMAT, "%s: not an object", path.data);
+    if (status == WEIR_OK && *out != NULL && !json_is_object(*out))
+        status = weir_error_set(error, WEIR_EFORMAT, "%s: not an object", path.data);
     weir_buffer_free(&path);
     return status;
 }
@@ -164,7 +167,8 @@ static weir_status token_of(const weir_tokenizer *tokenizer, const json_t *confi
     if (!json_is_string(value)) return weir_error_set(error, WEIR_EFORMAT, "tokenizer_config.json: %s is not a string", key);
     *id = weir_tokenizer_find(tokenizer, json_string_value(value), json_string_length(value));
     if (*id < 0)
-        return weir_error_set(error, WEIR_EFORMAT, "tokenizer_config.json: %s '%.64s' is not in the vocabulary", key, json_string_value(value));
+        return weir_error_set(error, WEIR_EFORMAT, "tokenizer_config.json: %s '%.64s' is not in the vocabulary", key,
+                              json_string_value(value));
     return WEIR_OK;
 }
 

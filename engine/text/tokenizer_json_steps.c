@@ -67,8 +67,8 @@ static weir_status load_byte_level(weir_tokenizer *tokenizer, const json_t *comp
     if (json_is_true(json_object_get(component, "add_prefix_space")))
         return weir_error_set(error, WEIR_EUNSUPPORTED, "ByteLevel.add_prefix_space is set, which is not supported");
     if (json_is_false(json_object_get(component, "use_regex"))) return WEIR_OK;
-    return weir_pretokenizer_add(&tokenizer->pretokenizer, weir_pattern_gpt2, strlen(weir_pattern_gpt2), (weir_split_options){ .literal = false },
-                                 error);
+    return weir_pretokenizer_add(&tokenizer->pretokenizer, weir_pattern_gpt2, strlen(weir_pattern_gpt2),
+                                 (weir_split_options){ .literal = false }, error);
 }
 
 static weir_status load_component(weir_tokenizer *tokenizer, const json_t *component, weir_error *error)
@@ -111,7 +111,8 @@ static weir_status load_template(weir_tokenizer *tokenizer, const json_t *compon
     const char *const   name = json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
     if (name == NULL) return WEIR_OK;
     if (json_object_get(json_array_get(json_object_get(component, "single"), 1), "SpecialToken") != NULL)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "post_processor: more than one special token in front of the text is not supported");
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "post_processor: more than one special token in front of the text is not supported");
     const json_t *const ids = json_object_get(json_object_get(json_object_get(component, "special_tokens"), name), "ids");
     const json_t *const id = json_array_get(ids, 0);
     if (json_array_size(ids) != 1 || !json_is_integer(id) || weir_vocabulary_at(&tokenizer->vocabulary, json_integer_value(id)) == NULL)

@@ -78,7 +78,8 @@ weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
 /* The bytes at `offset` are the base token `id`. */
 static weir_status add_name(weir_vocabulary *vocabulary, int32_t id, uint32_t offset, uint32_t length, weir_error *error)
 {
-    if (weir_vocabulary_reserve(vocabulary, vocabulary->n_names + 1) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of tokens");
+    if (weir_vocabulary_reserve(vocabulary, vocabulary->n_names + 1) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of tokens");
     const char *const     bytes = vocabulary->bytes.data + offset;
     const uint32_t        hash = hash_of(bytes, length);
     weir_name_slot *const slot = slot_of(vocabulary, hash, bytes, length);
@@ -110,7 +111,8 @@ static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_
         node = slot->number;
     }
     if (slot->id >= 0)
-        return weir_error_set(error, WEIR_EFORMAT, "ids %" PRId32 " and %" PRId32 " are the same added token; a token has one id", slot->id, id);
+        return weir_error_set(error, WEIR_EFORMAT, "ids %" PRId32 " and %" PRId32 " are the same added token; a token has one id", slot->id,
+                              id);
     slot->id = id;
     trie->first[(unsigned char)text[0]] = true;
     trie->n_tokens++;

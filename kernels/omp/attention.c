@@ -18,7 +18,7 @@ enum {
     KEY_MAX = 576, VALUE_MAX = 512,                                   /* what staging and registers are sized for (MLA's latent rows fit)   */
     SPLIT_ROWS = 64,                                                  /* up to so many query rows per KV head, splits are units of their own */
     UNIT_BLOCKS = LANE_WIDTH == 1 ? 1 : 32 / LANE_ROWS,               /* register blocks of LANE_ROWS query rows in a unit                   */
-    DEVICE_UNIT_ROWS = 8,
+    UNIT_ROWS = UNIT_BLOCKS * LANE_ROWS, DEVICE_UNIT_ROWS = 4,        /* the host pass of a GPU build plans for the device              */
     POSITION_THREADS = LANE_THREADS < TILE ? LANE_THREADS : TILE,
     ROW_THREADS = LANE_THREADS / POSITION_THREADS,
     THREAD_ROWS = LANE_ROWS / ROW_THREADS,
@@ -36,7 +36,7 @@ typedef struct attention_call {
     const float           *q;
     const weir_kv_segment *segments;
     int64_t                n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride, out_stride;
-    int32_t                window, unit_rows;
+    int32_t                window;
     float                  scale; /* times log2(e) */
 } attention_call;
 
@@ -71,7 +71,7 @@ typedef struct segment_plan {
     bool    partial;                   /* one unit per split, merged by the second region                    */
 } segment_plan;
 
-static inline segment_plan plan_segment(const weir_kv_segment *segment, int64_t n_kv_heads, int64_t group, int32_t window, int32_t unit_rows)
+WEIR_INLINE segment_plan plan_segment(const weir_kv_segment *segment, int64_t n_kv_heads, int64_t group, int32_t window, int32_t unit_rows)
 {
     segment_plan plan = { 0 };
     if (segment->n_rows <= 0) return plan;
@@ -468,8 +468,8 @@ WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_seg
     const int64_t head = u % call->n_kv_heads, rest = u / call->n_kv_heads, n_splits = plan->partial ? plan->n_splits : 1;
     attention_unit unit = { .segment = segment, .pages = segment->pages + head * segment->page_stride, .head = head,
                             .plan_first_split = plan->first_split, .plan_n_splits = plan->n_splits };
-    unit.first_row = rest / n_splits * call->unit_rows;
-    unit.n_rows = plan->n_rows - unit.first_row < call->unit_rows ? plan->n_rows - unit.first_row : call->unit_rows;
+    unit.first_row = rest / n_splits * UNIT_ROWS;
+    unit.n_rows = plan->n_rows - unit.first_row < UNIT_ROWS ? plan->n_rows - unit.first_row : UNIT_ROWS;
     if (plan->partial) {
         unit.first_split = plan->first_split + (int32_t)(rest % n_splits);
         unit.n_splits = 1;
@@ -493,7 +493,7 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, const 
     int64_t u = lane_first_unit(), partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
-        const segment_plan plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, call->unit_rows);
+        const segment_plan plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, UNIT_ROWS);
         for (; u < plan.n_units; u += lane_unit_step()) {
             const attention_unit unit = unit_of(call, segment, &plan, u, call->partials + partials);
             attend_width(team, call, &unit, half, tid);
@@ -509,12 +509,13 @@ WEIR_INLINE void merge_row(float *out, const float *partial, int32_t n_splits, i
     for (int64_t first = tid * LANE_WIDTH; first < value_dim; first += LANE_THREADS * LANE_WIDTH) {
         float      maximum = NOTHING, sum = 0.0f, keep, add;
         lane_float value = (lane_float)0.0f;
+        bool       started = false; /* not read back from `maximum`: clang 19 folds that load to NOTHING in device code */
         for (int32_t split = 0; split < n_splits; split++) {
             const float *const p = partial + split * partial_floats(value_dim);
             const lane_float   x = lane_load_part(p + PARTIAL_HEAD + first, value_dim - first);
-            const bool nothing_yet = maximum == NOTHING;
             if (!merge_weights(&maximum, &sum, p[0], p[1], &keep, &add)) continue;
-            value = nothing_yet ? x : weighted(value, keep, x, add);
+            value = started ? weighted(value, keep, x, add) : x;
+            started = true;
         }
         const float inverse = 1.0f / sum;
         lane_store_part(out + first, value * inverse, value_dim - first);
@@ -526,7 +527,7 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
     int64_t u = lane_first_unit(), partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
-        const segment_plan plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, call->unit_rows);
+        const segment_plan plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, UNIT_ROWS);
         const int64_t n_units = plan.partial ? segment->n_rows * call->n_heads : 0;
         for (; u < n_units; u += lane_unit_step()) {
             float *const out = call->out + (segment->first_row + u / call->n_heads) * call->out_stride + u % call->n_heads * call->value_dim;
@@ -576,7 +577,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     const int64_t value_dim = args->value_dim, q_stride = args->q_stride, q_head_stride = args->q_head_stride, out_stride = args->out_stride;
     const int64_t group = n_heads / n_kv_heads;
     const int32_t window = args->window > 0 ? args->window : INT32_MAX;
-    const int32_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_BLOCKS * LANE_ROWS;
+    const int32_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS;
     const float   scale = args->scale * 1.44269504f;
     const bool    half = args->dtype == WEIR_F16;
     int64_t n_units = 0, n_merges = 0;
@@ -592,8 +593,8 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
         team_memory team;
         #pragma omp parallel num_threads(LANE_THREADS)
         {
-            const attention_call call = { out, partials, q, segments, n_segments, n_heads, n_kv_heads, group, key_dim, value_dim,
-                                          q_stride, q_head_stride, out_stride, window, unit_rows, scale };
+            const attention_call call = { out, partials, q, segments, n_segments, n_heads, n_kv_heads, n_heads / n_kv_heads, key_dim, value_dim,
+                                          q_stride, q_head_stride, out_stride, window, scale };
             if (half)
                 run_units(&team, &call, true, lane_thread());
             else
@@ -608,7 +609,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
         {
             const attention_call call = { .out = out, .partials = partials, .segments = segments, .n_segments = n_segments, .n_heads = n_heads,
                                           .n_kv_heads = n_kv_heads, .group = group, .value_dim = value_dim, .out_stride = out_stride,
-                                          .window = window, .unit_rows = unit_rows };
+                                          .window = window };
             merge_rows(&call, lane_thread());
         }
     }

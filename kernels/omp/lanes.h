@@ -59,7 +59,11 @@ enum { LANE_THREADS = 1 };
 
 /* ---- launch shape -------------------------------------------------------------------------------------------- */
 /* The host pass of a GPU build must ask for the device's shape, so these are functions, not constants. */
+#if defined(WEIR_EMULATE_LANES)
+enum { DEVICE_LANE_THREADS = WEIR_EMULATE_LANES, DEVICE_TEAMS_MAX = 2 }; /* lanes are threads of this machine */
+#else
 enum { DEVICE_LANE_THREADS = 128, DEVICE_TEAMS_MAX = 65535 };
+#endif
 
 static inline bool lane_on_device(const weir_kernel_context *context)
 {
@@ -78,7 +82,7 @@ static inline int lane_threads(const weir_kernel_context *context) { return lane
 /* ---- vectors: LANE_WIDTH values that one thread holds in one register -------------------------------------------- */
 /* LANE_ROWS rows of LANE_VECTORS vectors are the accumulators of a register-blocked product: they fill the register file. */
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
-enum { LANE_WIDTH = 1, LANE_ROWS = 8, LANE_VECTORS = 1 };
+enum { LANE_WIDTH = 1, LANE_ROWS = 4, LANE_VECTORS = 1 };
 #elif defined(__AVX512F__)
 enum { LANE_WIDTH = 16, LANE_ROWS = 8, LANE_VECTORS = 2 };
 #elif defined(__AVX__)

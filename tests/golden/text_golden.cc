@@ -87,7 +87,8 @@ ids_t take(weir_ids *ids)
     return out;
 }
 
-ids_t encode(const weir_tokenizer *tokenizer, const std::string &text, bool parse, const std::vector<weir_span> &plain = {}, bool bos = false)
+ids_t encode(const weir_tokenizer *tokenizer, const std::string &text, bool parse, const std::vector<weir_span> &plain = {},
+             bool bos = false)
 {
     weir_ids            ids = {};
     weir_error          error = {};

@@ -88,7 +88,6 @@ std::vector<Case> matmul_cases(weir_stream *stream)
     }
     for (const weir_dtype dtype : {WEIR_BF16, WEIR_Q8_0, WEIR_Q4_0}) {
         cases.push_back(matmul(stream, {3, 256, {48}, dtype, WEIR_ACTIVATIONS_FAST, false, false, 0, Fill::Zero}));
-        cases.push_back(matmul(stream, {0, 256, {48}, dtype}));
         cases.push_back(matmul(stream, {130, 1024, {200}, dtype}));
     }
     return cases;

@@ -3,6 +3,7 @@
 // Rows that this machine cannot run are skipped with the reason. A row that accepts no case at all is a failure: it is untested.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "offload/dispatch.h"
@@ -25,6 +26,8 @@ struct Stream {
     std::string why;
 };
 
+bool is_reference(const weir_kernel *row) { return row->backend == WEIR_BACKEND_REF; }
+
 std::vector<const weir_kernel *> all_rows()
 {
     std::vector<const weir_kernel *> rows;
@@ -32,10 +35,17 @@ std::vector<const weir_kernel *> all_rows()
     return rows;
 }
 
+std::vector<const weir_kernel *> checked_rows()
+{
+    std::vector<const weir_kernel *> rows = all_rows();
+    rows.erase(std::remove_if(rows.begin(), rows.end(), is_reference), rows.end());
+    return rows;
+}
+
 const weir_kernel *reference_of(weir_op op)
 {
     for (const weir_kernel *row : all_rows())
-        if (row->op == op && row->backend == WEIR_BACKEND_REF) return row;
+        if (row->op == op && is_reference(row)) return row;
     return nullptr;
 }
 
@@ -109,7 +119,7 @@ std::string test_name(const testing::TestParamInfo<const weir_kernel *> &info)
         if (c == '.') c = '_';
     return name;
 }
-INSTANTIATE_TEST_SUITE_P(Table, Parity, testing::ValuesIn(all_rows()), test_name);
+INSTANTIATE_TEST_SUITE_P(Table, Parity, testing::ValuesIn(checked_rows()), test_name);
 
 TEST(Table, EveryOpEndsWithARefThatHasCases)
 {
@@ -122,7 +132,7 @@ TEST(Table, EveryOpEndsWithARefThatHasCases)
     std::map<std::string, int> names;
     for (const weir_kernel *row : all_rows()) {
         EXPECT_FALSE(ended[row->op]) << row->name << " stands behind ref: it could never run";
-        ended[row->op] = row->backend == WEIR_BACKEND_REF;
+        ended[row->op] = is_reference(row);
         EXPECT_EQ(names[row->name]++, 0) << row->name << " is there twice";
     }
 }

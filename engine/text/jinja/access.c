@@ -78,7 +78,7 @@ static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool
     size_t index = 0;
     *found       = false;
     if (v.kind == WEIR_JINJA_DICT) {
-        const weir_jinja_entry *entry = weir_jinja_hashable(key, 16) ? weir_jinja_dict_find(v.as.dict, key) : NULL;
+        const weir_jinja_entry *entry = weir_jinja_hashable(key) ? weir_jinja_dict_find(v.as.dict, key) : NULL;
         if (entry) *out = entry->value;
         *found = entry != NULL;
         return WEIR_OK;

@@ -29,7 +29,7 @@ typedef enum weir_jinja_node_kind {
     WEIR_JINJA_PRINT,        /* left */
     WEIR_JINJA_IF,           /* items: test and IF_BODY in turn; body: else */
     WEIR_JINJA_BODY,         /* body */
-    WEIR_JINJA_FOR,          /* left: target, right: what to go through, test or NULL, body, otherwise; operation 1: recursive */
+    WEIR_JINJA_FOR,          /* left: target, right: what to go through, test or NULL, body, otherwise; operation: flags */
     WEIR_JINJA_SET,          /* left: target, right */
     WEIR_JINJA_SET_BLOCK,    /* left: target, right: filters or NULL, body */
     WEIR_JINJA_MACRO_OF,     /* name, items: NAME, named: KEYWORD with defaults (from the end), body; operation: flags */
@@ -41,6 +41,8 @@ typedef enum weir_jinja_node_kind {
 } weir_jinja_node_kind;
 
 /* What the body of a macro asks for: flags of MACRO_OF. */
+/* Of a loop. KEEPS: its body defines a macro, which keeps the scope of its turn. */
+enum { WEIR_JINJA_RECURSIVE = 1, WEIR_JINJA_KEEPS_SCOPE = 2 };
 enum { WEIR_JINJA_WANTS_CALLER = 1, WEIR_JINJA_WANTS_VARARGS = 2, WEIR_JINJA_WANTS_KWARGS = 4 };
 
 typedef struct weir_jinja_node weir_jinja_node;

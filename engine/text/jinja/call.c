@@ -68,7 +68,7 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out, 
                 key   = pair->items[0];
                 value = pair->items[1];
             }
-            if (!weir_jinja_hashable(key, 16)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
+            if (!weir_jinja_hashable(key)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
             WEIR_TRY(weir_jinja_dict_set(state->arena, dict, key, value));
         }
     }
@@ -132,7 +132,7 @@ static weir_status strftime_now(weir_jinja_state *state, weir_jinja_value *out, 
 static weir_status call_loop(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_loop *loop, const weir_jinja_arguments *arguments)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena), *outer = state->out;
-    if (!loop->node->operation) return weir_jinja_fail(state, "this loop is not marked as recursive");
+    if (!(loop->node->operation & WEIR_JINJA_RECURSIVE)) return weir_jinja_fail(state, "this loop is not marked as recursive");
     if (arguments->count != 1 || arguments->n_named) return weir_jinja_fail(state, "loop takes one argument");
     state->out = &text;
     WEIR_TRY(weir_jinja_loop_run(state, loop->node, arguments->items[0], loop->outer, loop->depth + 1));

@@ -83,7 +83,7 @@ static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out, con
         weir_jinja_value key, value;
         WEIR_TRY(weir_jinja_eval(state, &key, node->items.items[i]));
         WEIR_TRY(weir_jinja_eval(state, &value, node->items.items[i + 1]));
-        if (!weir_jinja_hashable(key, 16)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
+        if (!weir_jinja_hashable(key)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
         WEIR_TRY(weir_jinja_dict_set(state->arena, dict, key, value));
     }
     *out = (weir_jinja_value){.kind = WEIR_JINJA_DICT, .as.dict = dict};

@@ -400,7 +400,7 @@ static weir_status list_find(call *c)
     int64_t                count = 0;
     for (size_t i = 0; i < list->count; i++) {
         WEIR_TRY(weir_jinja_step(c->state, 0));
-        if (!weir_jinja_equal(list->items[i], c->given[0], 64)) continue;
+        if (!weir_jinja_equal(list->items[i], c->given[0], &c->state->steps_left)) continue;
         count++;
         *c->out = weir_jinja_int((int64_t)i);
         if (!(c->variant & FIND_COUNT)) return WEIR_OK;
@@ -436,7 +436,7 @@ static weir_status dict_list(call *c) { return weir_jinja_dict_list(c->state, c-
 
 static weir_status find_key(call *c, weir_jinja_entry **out)
 {
-    if (!weir_jinja_hashable(c->given[0], 16)) return weir_jinja_fail(c->state, "unhashable type: '%s'", weir_jinja_type_name(c->given[0]));
+    if (!weir_jinja_hashable(c->given[0])) return weir_jinja_fail(c->state, "unhashable type: '%s'", weir_jinja_type_name(c->given[0]));
     *out = weir_jinja_dict_find(c->self.as.dict, c->given[0]);
     return WEIR_OK;
 }
@@ -592,7 +592,7 @@ static weir_status call_loop_method(weir_jinja_state *state, weir_jinja_value *o
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, arguments->count));
     for (size_t i = 0; i < arguments->count; i++) WEIR_TRY(weir_jinja_list_add(state->arena, list, arguments->items[i]));
     const weir_jinja_value now = {.kind = WEIR_JINJA_TUPLE, .as.list = list};
-    *out                       = weir_jinja_bool(!weir_jinja_equal(now, loop->changed, 64));
+    *out                       = weir_jinja_bool(!weir_jinja_equal(now, loop->changed, &state->steps_left));
     loop->changed              = now;
     return WEIR_OK;
 }

@@ -6,8 +6,6 @@
 #include "engine/text/jinja/lexer.h"
 #include "engine/text/jinja/state.h"
 
-enum { VALUE_DEPTH = 64 };
-
 weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v)
 {
     WEIR_TRY(weir_jinja_to_string(state, &v, v));
@@ -190,14 +188,14 @@ static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value
         return WEIR_OK;
     }
     if (in.kind == WEIR_JINJA_DICT) {
-        if (!weir_jinja_hashable(item, VALUE_DEPTH)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(item));
+        if (!weir_jinja_hashable(item)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(item));
         *out = weir_jinja_dict_find(in.as.dict, item) != NULL;
         return WEIR_OK;
     }
     if (!weir_jinja_iterable(in)) return weir_jinja_fail(state, "argument of type '%s' is not iterable", weir_jinja_type_name(in));
     WEIR_TRY(weir_jinja_items(state, &items, in));
     *out = false;
-    for (size_t i = 0; i < items->count && !*out; i++) *out = weir_jinja_equal(items->items[i], item, VALUE_DEPTH);
+    for (size_t i = 0; i < items->count && !*out; i++) *out = weir_jinja_equal(items->items[i], item, &state->steps_left);
     return WEIR_OK;
 }
 
@@ -212,11 +210,11 @@ weir_status weir_jinja_relation(weir_jinja_state *state, bool *out, int operatio
     const size_t cost_a = cost(a), cost_b = cost(b);
     WEIR_TRY(weir_jinja_step(state, cost_a < cost_b ? cost_a : cost_b));
     if (operation == WEIR_JINJA_OP('=', '=') || operation == WEIR_JINJA_OP('!', '=')) {
-        *out = weir_jinja_equal(a, b, VALUE_DEPTH) == (operation == WEIR_JINJA_OP('=', '='));
+        *out = weir_jinja_equal(a, b, &state->steps_left) == (operation == WEIR_JINJA_OP('=', '='));
         return WEIR_OK;
     }
     const bool nan = (a.kind == WEIR_JINJA_FLOAT && isnan(a.as.real)) || (b.kind == WEIR_JINJA_FLOAT && isnan(b.as.real));
-    if (!weir_jinja_compare(&order, a, b, VALUE_DEPTH)) return unsupported(state, "comparison", a, b);
+    if (!weir_jinja_compare(&order, a, b, &state->steps_left)) return unsupported(state, "comparison", a, b);
     if (operation == '<') *out = order < 0;
     else if (operation == '>') *out = order > 0;
     else if (operation == WEIR_JINJA_OP('<', '=')) *out = order <= 0;

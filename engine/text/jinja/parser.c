@@ -162,11 +162,13 @@ static weir_status parse_for(weir_jinja_parser *p, weir_jinja_node *node)
     if (!weir_jinja_skip_name(p, "in")) return weir_jinja_parse_fail(p, "'in' is expected here");
     WEIR_TRY(weir_jinja_parse_tuple(p, &node->right, false));
     if (weir_jinja_skip_name(p, "if")) WEIR_TRY(weir_jinja_parse_expression(p, &node->test, true));
-    node->operation = weir_jinja_skip_name(p, "recursive");
+    const int macros = p->macros;
+    node->operation  = weir_jinja_skip_name(p, "recursive") ? WEIR_JINJA_RECURSIVE : 0;
     WEIR_TRY(end_tag(p));
     p->loops++;
     WEIR_TRY(parse_body(p, &node->body, ends));
     p->loops--;
+    if (p->macros > macros) node->operation |= WEIR_JINJA_KEEPS_SCOPE;
     if (weir_jinja_skip_name(p, "else")) {
         WEIR_TRY(end_tag(p));
         WEIR_TRY(parse_body(p, &node->otherwise, end));
@@ -212,6 +214,7 @@ static weir_status parse_macro_body(weir_jinja_parser *p, weir_jinja_node *macro
 {
     const int outer_wants = p->wants, outer_loops = p->loops;
     p->wants = p->loops = 0;
+    p->macros++;
     WEIR_TRY(parse_block(p, &macro->body, end));
     macro->operation = p->wants;
     p->wants         = outer_wants;

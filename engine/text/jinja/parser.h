@@ -9,6 +9,7 @@ typedef struct weir_jinja_parser {
     const weir_jinja_token *token; /* the one to read next */
     int                     depth; /* of nested expressions and blocks */
     int                     loops; /* open loops: break and continue are legal */
+    int                     macros; /* macros and call blocks seen so far */
     int                     wants; /* names of the macro being read: WEIR_JINJA_WANTS_* */
 } weir_jinja_parser;
 

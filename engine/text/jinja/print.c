@@ -240,7 +240,8 @@ static int by_key(const void *a, const void *b)
 {
     const weir_jinja_entry *const *x = a, *const *y = b;
     int                            order = 0;
-    (void)weir_jinja_compare(&order, (*x)->key, (*y)->key, 16);
+    int64_t                        unbounded = INT64_MAX; /* keys are flat */
+    (void)weir_jinja_compare(&order, (*x)->key, (*y)->key, &unbounded);
     return order;
 }
 

@@ -74,12 +74,24 @@ weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop,
     return WEIR_OK;
 }
 
+/* A scope that holds nothing but `loop`. Long loops would fill the memory if each turn took a new one. */
+static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
+{
+    if (loop->turn && !loop->turn->names.slots && !(loop->node->operation & WEIR_JINJA_KEEPS_SCOPE)) {
+        loop->turn->names.count = loop->turn->names.live = 1;
+        state->scope                                     = loop->turn;
+        return WEIR_OK;
+    }
+    WEIR_TRY(weir_jinja_scope_new(state, &loop->turn, loop->outer));
+    state->scope = loop->turn;
+    return weir_jinja_scope_set(state, loop->turn, "loop", (weir_jinja_value){.kind = WEIR_JINJA_LOOP, .as.loop = loop});
+}
+
 static weir_status run_turn(weir_jinja_state *state, weir_jinja_loop *loop, jump *to)
 {
     weir_jinja_scope *before = state->scope;
     WEIR_TRY(weir_jinja_step(state, 0));
-    WEIR_TRY(weir_jinja_scope_new(state, &state->scope, loop->outer));
-    WEIR_TRY(weir_jinja_scope_set(state, state->scope, "loop", (weir_jinja_value){.kind = WEIR_JINJA_LOOP, .as.loop = loop}));
+    WEIR_TRY(enter_turn(state, loop));
     WEIR_TRY(assign(state, loop->node->left, loop->passed->items[loop->index]));
     WEIR_TRY(run_body(state, &loop->node->body, to));
     state->scope = before;

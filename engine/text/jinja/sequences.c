@@ -123,7 +123,7 @@ static weir_status filter_unique(S *s, V *out, V v, A *a)
         V key;
         WEIR_TRY(path(s, &key, items->items[i], given_values[1], NULL));
         WEIR_TRY(fold(s, &key, key, !(GIVEN(0) && weir_jinja_truth(given_values[0]))));
-        if (!weir_jinja_hashable(key, 16)) return weir_jinja_fail(s, "unhashable type: '%s'", weir_jinja_type_name(key));
+        if (!weir_jinja_hashable(key)) return weir_jinja_fail(s, "unhashable type: '%s'", weir_jinja_type_name(key));
         if (weir_jinja_dict_find(seen, key)) continue;
         WEIR_TRY(weir_jinja_dict_set(s->arena, seen, key, weir_jinja_none()));
         WEIR_TRY(weir_jinja_list_add(s->arena, list, items->items[i]));
@@ -283,7 +283,8 @@ static weir_status filter_slice(S *s, V *out, V v, A *a) { return rows(s, out, v
 static A rest_of(A *a, size_t from)
 {
     const size_t skip = from < a->count ? from : a->count;
-    return (weir_jinja_arguments){.items = a->items + skip, .count = a->count - skip, .names = a->names, .named = a->named, .n_named = a->n_named};
+    V           *rest = skip ? a->items + skip : a->items;
+    return (weir_jinja_arguments){.items = rest, .count = a->count - skip, .names = a->names, .named = a->named, .n_named = a->n_named};
 }
 
 /* select, reject (by the item) and selectattr, rejectattr (by an attribute): a test by name, or truth. */

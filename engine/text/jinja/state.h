@@ -28,7 +28,7 @@ struct weir_jinja_macro {
 /* A loop in progress. Items pass the loop's test only when somebody looks at them. */
 struct weir_jinja_loop {
     const weir_jinja_node *node;
-    weir_jinja_scope      *outer;
+    weir_jinja_scope      *outer, *turn; /* turn: the scope of the last one, to be used again */
     weir_jinja_list       *source, *passed;
     size_t                 cursor, index; /* next of `source`; index0 */
     int                    depth;         /* 0: not inside of the same recursive loop */

@@ -54,7 +54,7 @@ static bool same_object(weir_jinja_value a, weir_jinja_value b)
     case WEIR_JINJA_BOOL:
     case WEIR_JINJA_INT:
     case WEIR_JINJA_FLOAT:
-    case WEIR_JINJA_FUNCTION: return weir_jinja_equal(a, b, 4);
+    case WEIR_JINJA_FUNCTION: return weir_jinja_equal(a, b, &(int64_t){8});
     case WEIR_JINJA_STRING:
     case WEIR_JINJA_LIST:
     case WEIR_JINJA_TUPLE:
@@ -72,7 +72,7 @@ static weir_status divides(weir_jinja_state *state, bool *out, weir_jinja_value 
 {
     weir_jinja_value left;
     WEIR_TRY(weir_jinja_binary(state, &left, '%', v, weir_jinja_int(by)));
-    *out = weir_jinja_equal(left, weir_jinja_int(rest), 2);
+    *out = weir_jinja_equal(left, weir_jinja_int(rest), &state->steps_left);
     return WEIR_OK;
 }
 

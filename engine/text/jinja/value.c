@@ -9,7 +9,7 @@
 
 #include "engine/text/jinja/string.h"
 
-enum { JSON_DEPTH = 100, FEW_ENTRIES = 8 };
+enum { JSON_DEPTH = 100, VALUE_DEPTH = 64, FEW_ENTRIES = 8, KEY_PARTS = 16 };
 
 const char *weir_jinja_type_name(weir_jinja_value v)
 {
@@ -55,40 +55,49 @@ bool weir_jinja_truth(weir_jinja_value v)
     return false;
 }
 
-static bool equal_lists(const weir_jinja_list *a, const weir_jinja_list *b, int depth)
+static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int depth);
+
+static bool equal_lists(const weir_jinja_list *a, const weir_jinja_list *b, int64_t *budget, int depth)
 {
     if (a->count != b->count) return false;
     for (size_t i = 0; i < a->count; i++)
-        if (!weir_jinja_equal(a->items[i], b->items[i], depth - 1)) return false;
+        if (!equal(a->items[i], b->items[i], budget, depth - 1)) return false;
     return true;
 }
 
-static bool equal_dicts(const weir_jinja_dict *a, const weir_jinja_dict *b, int depth)
+static bool equal_dicts(const weir_jinja_dict *a, const weir_jinja_dict *b, int64_t *budget, int depth)
 {
     if (a->live != b->live) return false;
     for (size_t i = 0; i < a->count; i++) {
         if (!a->entries[i].live) continue;
         const weir_jinja_entry *other = weir_jinja_dict_find(b, a->entries[i].key);
-        if (!other || !weir_jinja_equal(a->entries[i].value, other->value, depth - 1)) return false;
+        if (!other || !equal(a->entries[i].value, other->value, budget, depth - 1)) return false;
     }
     return true;
 }
 
-bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int depth)
+static bool equal_strings(const weir_jinja_string *a, const weir_jinja_string *b, int64_t *budget)
 {
-    if (depth <= 0) return false;
+    if (a->size != b->size) return false;
+    *budget -= (int64_t)(a->size >> 10);
+    return *budget >= 0 && weir_jinja_string_same(a, b);
+}
+
+static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int depth)
+{
+    if (depth <= 0 || --*budget < 0) return false;
     if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b)) return weir_jinja_as_int(a) == weir_jinja_as_int(b);
     if (weir_jinja_is_number(a) && weir_jinja_is_number(b)) return weir_jinja_as_float(a) == weir_jinja_as_float(b);
     if (a.kind != b.kind) return false;
     switch (a.kind) {
-    case WEIR_JINJA_STRING: return weir_jinja_string_same(a.as.string, b.as.string);
+    case WEIR_JINJA_STRING: return equal_strings(a.as.string, b.as.string, budget);
     case WEIR_JINJA_LIST:
-    case WEIR_JINJA_TUPLE: return equal_lists(a.as.list, b.as.list, depth);
-    case WEIR_JINJA_DICT: return equal_dicts(a.as.dict, b.as.dict, depth);
+    case WEIR_JINJA_TUPLE: return equal_lists(a.as.list, b.as.list, budget, depth);
+    case WEIR_JINJA_DICT: return equal_dicts(a.as.dict, b.as.dict, budget, depth);
     case WEIR_JINJA_UNDEFINED:
     case WEIR_JINJA_NONE: return true;
     case WEIR_JINJA_FUNCTION: return a.as.function == b.as.function;
-    case WEIR_JINJA_METHOD: return a.as.bound->method == b.as.bound->method && weir_jinja_equal(a.as.bound->receiver, b.as.bound->receiver, depth - 1);
+    case WEIR_JINJA_METHOD: return a.as.bound->method == b.as.bound->method && equal(a.as.bound->receiver, b.as.bound->receiver, budget, depth - 1);
     case WEIR_JINJA_GENERATOR: return a.as.list == b.as.list;
     case WEIR_JINJA_NAMESPACE: return a.as.dict == b.as.dict;
     case WEIR_JINJA_MACRO: return a.as.macro == b.as.macro;
@@ -100,6 +109,8 @@ bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int depth)
     return false;
 }
 
+bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget) { return equal(a, b, budget, VALUE_DEPTH); }
+
 static int order_of_strings(const weir_jinja_string *a, const weir_jinja_string *b)
 {
     const size_t least = a->size < b->size ? a->size : b->size;
@@ -107,9 +118,9 @@ static int order_of_strings(const weir_jinja_string *a, const weir_jinja_string 
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
-bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int depth)
+static bool compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget, int depth)
 {
-    if (depth <= 0) return false;
+    if (depth <= 0 || --*budget < 0) return false;
     if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b)) {
         const int64_t x = weir_jinja_as_int(a), y = weir_jinja_as_int(b);
         *order          = (x > y) - (x < y);
@@ -128,17 +139,23 @@ bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int 
     if (a.kind != WEIR_JINJA_LIST && a.kind != WEIR_JINJA_TUPLE) return false;
     const weir_jinja_list *x = a.as.list, *y = b.as.list;
     for (size_t i = 0; i < x->count && i < y->count; i++)
-        if (!weir_jinja_equal(x->items[i], y->items[i], depth - 1)) return weir_jinja_compare(order, x->items[i], y->items[i], depth - 1);
+        if (!equal(x->items[i], y->items[i], budget, depth - 1)) return compare(order, x->items[i], y->items[i], budget, depth - 1);
     *order = (x->count > y->count) - (x->count < y->count);
     return true;
 }
 
-bool weir_jinja_hashable(weir_jinja_value v, int depth)
+bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget)
 {
-    if (depth <= 0 || v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_DICT) return false;
+    return compare(order, a, b, budget, VALUE_DEPTH);
+}
+
+bool weir_jinja_hashable(weir_jinja_value v)
+{
+    if (v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_METHOD) return false;
     if (v.kind != WEIR_JINJA_TUPLE) return true;
+    if (v.as.list->count > KEY_PARTS) return false;
     for (size_t i = 0; i < v.as.list->count; i++)
-        if (!weir_jinja_hashable(v.as.list->items[i], depth - 1)) return false;
+        if (v.as.list->items[i].kind == WEIR_JINJA_TUPLE || !weir_jinja_hashable(v.as.list->items[i])) return false;
     return true;
 }
 
@@ -202,16 +219,23 @@ static uint64_t hash_value(weir_jinja_value v)
 
 weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out) { return weir_jinja_alloc(arena, out, sizeof **out); }
 
+/* The comparison of two keys needs no budget: they are flat, and text is compared where the hash is the same. */
+static bool same_key(const weir_jinja_entry *entry, weir_jinja_value key, uint64_t hash)
+{
+    int64_t unbounded = INT64_MAX;
+    return entry->live && entry->hash == hash && equal(entry->key, key, &unbounded, 3);
+}
+
 static weir_jinja_entry *find(const weir_jinja_dict *dict, weir_jinja_value key, uint64_t hash)
 {
     if (!dict->slots) {
         for (size_t i = 0; i < dict->count; i++)
-            if (dict->entries[i].live && dict->entries[i].hash == hash && weir_jinja_equal(dict->entries[i].key, key, 64)) return &dict->entries[i];
+            if (same_key(&dict->entries[i], key, hash)) return &dict->entries[i];
         return NULL;
     }
     for (size_t slot = hash & (dict->n_slots - 1); dict->slots[slot]; slot = (slot + 1) & (dict->n_slots - 1)) {
         weir_jinja_entry *entry = &dict->entries[dict->slots[slot] - 1];
-        if (entry->live && entry->hash == hash && weir_jinja_equal(entry->key, key, 64)) return entry;
+        if (same_key(entry, key, hash)) return entry;
     }
     return NULL;
 }

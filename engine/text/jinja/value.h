@@ -123,11 +123,13 @@ static inline double  weir_jinja_as_float(weir_jinja_value v) { return v.kind ==
 /* Python's name of the type, for messages. */
 const char *weir_jinja_type_name(weir_jinja_value v);
 bool        weir_jinja_truth(weir_jinja_value v);
-/* ==; containers by content. `depth` bounds the recursion: deeper values count as different. */
-bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int depth);
+/* ==; containers by content. *budget pays for the work, one for each value and each KiB of text: below zero the answer means nothing and
+ * the caller ends in EFULL. Values nested deeper than a limit count as different. */
+bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget);
 /* *order < 0, 0, > 0; false when the two have no order. */
-bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int depth);
-bool weir_jinja_hashable(weir_jinja_value v, int depth);
+bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget);
+/* Whether it can be a key: scalars, and short tuples of them. */
+bool weir_jinja_hashable(weir_jinja_value v);
 
 WEIR_MUST_CHECK weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity);
 WEIR_MUST_CHECK weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list, weir_jinja_value item);

@@ -82,3 +82,38 @@ write("json", "escapes", '{"a\\u00e9\\n": "\\ud83d\\ude00 \\u0000 \\"\\\\", "é"
 write("json", "nested", b"[" * 63 + b"{}" + b"]" * 63)
 write("json", "scalar", b" true\n")
 write("json", "index", json.dumps({"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode())
+
+
+def tokenizer(name, merges, **sections):
+    vocab = {c: i for i, c in enumerate("abchtes\u0120\u010a1<|x>")}
+    for merge in merges:
+        vocab.setdefault("".join(merge.split(" ") if isinstance(merge, str) else merge), len(vocab))
+    root = {"added_tokens": [{"id": 200, "content": "<|x|>", "special": True}, {"id": 201, "content": "\u00e9", "normalized": True}],
+            "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "decoder": {"type": "ByteLevel"},
+            "model": {"type": "BPE", "vocab": vocab, "merges": merges}, "bos_token": "<|x|>", "eos_token": {"content": "a"}, **sections}
+    write("tokenizer", name, json.dumps(root, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def split(pattern, behavior="Isolated", kind="Regex", invert=False):
+    return {"type": "Split", "pattern": {kind: pattern}, "behavior": behavior, "invert": invert}
+
+
+def sequence(*steps):
+    return {"type": "Sequence", "pretokenizers": [*steps, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]}
+
+
+QWEN = r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+tokenizer("strings", ["t h", "th e", "a b"])
+tokenizer("pairs", [["t", "h"], ["th", "e"], ["\u0120", "the"]], normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]})
+tokenizer("regex", [["a", "b"]], normalizer={"type": "NFC"}, pre_tokenizer=sequence(split(QWEN)), add_bos_token=True)
+tokenizer("steps", [], pre_tokenizer=sequence({"type": "Digits", "individual_digits": True}, split(r"\s+$"), split(" ", kind="String"),
+                                              split(r"[\u4e00-\x{9fa5}]+|\p{Han}.", behavior="Removed", invert=True)))
+tokenizer("post", [], post_processor={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|x|>"}}, {"Sequence": {"id": "A"}}],
+                                      "special_tokens": {"<|x|>": {"ids": [200]}}})
+tokenizer("config", [], added_tokens_decoder={"202": {"content": "<y>", "special": False}}, chat_template=[{"name": "default", "template": "{{x}}"}])
+
+write("text", "prose", b"\0\x04The river weir's 1234 the\xc3\xa9 aaaa  \r\n\n <|x|> end ")
+write("text", "marks", b"\1\x09e\xcc\x81\xcc\xa3 \xe1\x84\x80\xe1\x85\xa1 <|x|>\xcc\xb8 \xe0\xbd\xb3\xe0\xbd\xb1")
+write("text", "broken", b"\2\x01\xff\xc3\xe2\x82\xed\xa0\x80\xf0\x9f\x98\x80\x00\xf4\x90 <|x\xff|>")
+write("text", "spaces", b"\7\x20 \t\xe3\x80\x80\xe1\xa0\x8e\xc2\x85\n \n  x \xe2\x80\xa8 \xe4\xbd\xa0\xe5\xa5\xbd 12")
+write("text", "code", b"\6\x00if (x) {\n\treturn a->b[0];\n}\n/* UPPERlower CamelCase */ 3.14 'S 're")

@@ -10,11 +10,12 @@
 
 #include "engine/cli/command.h"
 
-namespace {
+namespace
+{
 
-const char               *ran = nullptr; /* name of the command that ran last */
-std::vector<std::string>  model_paths;
-int                       code_of_run = 0;
+const char              *ran = nullptr; /* name of the command that ran last */
+std::vector<std::string> model_paths;
+int                      code_of_run = 0;
 
 int note_run(const weir_arguments *arguments)
 {
@@ -37,7 +38,8 @@ int weir_run_eval_retrieval(const weir_arguments *arguments) { return note_run(a
 int weir_run_eval_perplexity(const weir_arguments *arguments) { return note_run(arguments); }
 }
 
-namespace {
+namespace
+{
 
 using Words = std::vector<const char *>;
 
@@ -145,13 +147,17 @@ TEST(Options, OwnValues)
 
 TEST(Options, MistakesAreNamed)
 {
-    const struct { const char *command; Words words; const char *part; } cases[] = {
+    const struct {
+        const char *command;
+        Words       words;
+        const char *part;
+    } cases[] = {
         { "serve", { "--prot", "1" }, "unknown option \"--prot\"; the nearest is \"--port\"" },
         { "serve", { "--prot=1" }, "unknown option \"--prot\"; the nearest is \"--port\"" },
         { "serve", { "-model", "x" }, "unknown option \"-model\"; the nearest is \"--model\"" },
         { "serve", { "-x" }, "unknown option \"-x\"" },
         { "serve", { "--confg", "x" }, "\"--config\"" },
-        { "serve", { "--" , "x" }, "unexpected argument \"x\"" },
+        { "serve", { "--", "x" }, "unexpected argument \"x\"" },
         { "serve", { "x" }, "unexpected argument \"x\"" },
         { "serve", { "-" }, "unexpected argument \"-\"" },
         { "serve", { "" }, "unexpected argument \"\"" },

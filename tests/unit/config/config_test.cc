@@ -9,7 +9,8 @@
 #include "engine/config/config.h"
 #include "engine/config/keys.h"
 
-namespace {
+namespace
+{
 
 struct Config {
     std::unique_ptr<weir_config> value = std::make_unique<weir_config>();
@@ -73,7 +74,9 @@ TEST(Config, FileSetsEveryType)
 /* spec/serving.md 5.4, row 64: each with line and column, and nothing of the file is taken. */
 TEST(Config, HostileFilesNameLineColumnAndKey)
 {
-    const struct { const char *text, *position, *part; } cases[] = {
+    const struct {
+        const char *text, *position, *part;
+    } cases[] = {
         { "[server]\nport = 1\nprot = 2\n", "c.toml:3:1: ", "unknown key \"server.prot\"; the nearest is \"server.port\"" },
         { "[sever]\nport = 1\n", "c.toml:2:1: ", "\"server.port\"" },
         { "max_sequences = 3\n", "c.toml:1:1: ", "\"batch.max_sequences\"" },
@@ -167,6 +170,7 @@ TEST(Config, SetTakesValuesWithAndWithoutQuotes)
     EXPECT_STREQ(c->model.path, "/a=b c.gguf");
     EXPECT_EQ(c.set("model.path='it\\s'"), WEIR_OK);
     EXPECT_STREQ(c->model.path, "it\\s");
+    EXPECT_EQ(c.set("model.path=/\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80.gguf"), WEIR_OK) << c.error.text;
     EXPECT_EQ(c.set("model.path="), WEIR_OK);
     EXPECT_STREQ(c->model.path, "");
     EXPECT_EQ(c.set("kernels.pin.matmul=omp.matmul.v3"), WEIR_OK);
@@ -180,10 +184,35 @@ TEST(Config, SetRefusesNonsense)
 {
     Config            c;
     const std::string untouched = printed(*c.value);
-    const char *const cases[] = { "", "=", "server.port", "server.port=", "server.port=abc", "server.port=1 2", "server.port=1\nserver.host = 'x'",
-                                  "server.port=1.0", "server.port='1'", "server=1", "server.=1", ".port=1", "kernels.pin=x", "kernels.pin.=x",
-                                  "server.insecure=yes", "server.insecure=True", "memory.host=5", "memory.host=-1GiB", "kv.policy.name=h2o",
-                                  "model.path=\"a", "model.path=\"a\" b", "sampling.temperature=1,5", "server.port={}", "sampling.top_k=1_" };
+    const char *const cases[] = { "",
+                                  "=",
+                                  "server.port",
+                                  "server.port=",
+                                  "server.port=abc",
+                                  "server.port=1 2",
+                                  "server.port=1\nserver.host = 'x'",
+                                  "server.port=1.0",
+                                  "server.port='1'",
+                                  "server=1",
+                                  "server.=1",
+                                  ".port=1",
+                                  "kernels.pin=x",
+                                  "kernels.pin.=x",
+                                  "server.insecure=yes",
+                                  "server.insecure=True",
+                                  "memory.host=5",
+                                  "memory.host=-1GiB",
+                                  "kv.policy.name=h2o",
+                                  "model.path=\"a",
+                                  "model.path=\"a\" b",
+                                  "sampling.temperature=1,5",
+                                  "server.port={}",
+                                  "sampling.top_k=1_",
+                                  "model.path=\xff",
+                                  "model.path=\xc0\x80",
+                                  "model.path=\xed\xa0\x80",
+                                  "model.path=a\xe2\x82",
+                                  "model.path=\x1b[0m" };
     for (const char *text : cases) EXPECT_EQ(c.set(text), WEIR_ECONFIG) << text;
     EXPECT_EQ(printed(*c.value), untouched);
     EXPECT_EQ(c.set("kv.polcy.name=full"), WEIR_ECONFIG);
@@ -207,8 +236,8 @@ TEST(Config, CheckSeesRelations)
 TEST(Config, PrintedTextReadsBackAndHidesSecrets)
 {
     Config c;
-    for (const char *text : { "model.path=a \"b\" \\c", "memory.host=1536MiB", "server.ping=90s", "sampling.top_p=0.1", "kernels.pin.rope=ref.rope",
-                              "server.read_timeout=1h", "sampling.min_p=1e-5" })
+    for (const char *text : { "model.path=a \"b\" \\c", "memory.host=1536MiB", "server.ping=90s", "sampling.top_p=0.1",
+                              "kernels.pin.rope=ref.rope", "server.read_timeout=1h", "sampling.min_p=1e-5" })
         ASSERT_EQ(c.set(text), WEIR_OK) << c.error.text;
     const std::string text = printed(*c.value);
     Config            again;
@@ -230,7 +259,8 @@ TEST(Config, DescriptionIsAFileOfTheDefaults)
     EXPECT_EQ(printed(*c.value), printed(*Config().value));
     size_t                n_keys = 0;
     const weir_key *const keys = weir_keys(&n_keys);
-    for (size_t i = 0; i < n_keys; i++) EXPECT_TRUE(holds(text.data, keys[i].help) || std::string(keys[i].help).size() > 98) << keys[i].path;
+    for (size_t i = 0; i < n_keys; i++)
+        EXPECT_TRUE(holds(text.data, keys[i].help) || std::string(keys[i].help).size() > 98) << keys[i].path;
     std::string line;
     for (const char *at = text.data; *at != '\0'; at++) {
         if (*at != '\n') {

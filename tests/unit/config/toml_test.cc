@@ -4,7 +4,8 @@
 
 #include "engine/config/toml.h"
 
-namespace {
+namespace
+{
 
 struct Document {
     weir_toml  *toml = nullptr;
@@ -111,18 +112,54 @@ TEST(Toml, DotsAndBracketsInStringsAndCommentsDoNotCount)
 {
     const std::string dots(500, '.'), brackets(500, '[');
     Document          d("a = '" + dots + "'\nb = \"\\\"" + brackets + "\" # " + dots + brackets + "\nc = '''\n'" + dots + "\n" + brackets +
-               "'''\nd = \"\"\"\"" + brackets + "\"\"\"\"\"\n");
+                        "'''\nd = \"\"\"\"" + brackets + "\"\"\"\"\"\n");
     ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
     size_t length = 0;
     ASSERT_NE(weir_toml_string(d.get("d"), &length), nullptr);
     EXPECT_EQ(length, 503u);
 }
 
+TEST(Toml, LettersBeyondAsciiAreNoWhiteSpace)
+{
+    Document d("a = \"\"\"x\\\n  \xc3\xa9 \xc9\x96\"\"\"\n\"\xc3\xa9\" = 1\n");
+    ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
+    EXPECT_STREQ(weir_toml_string(d.get("a"), nullptr), "x\xc3\xa9 \xc9\x96");
+    EXPECT_NE(d.get("\xc3\xa9"), nullptr);
+    EXPECT_EQ(Document("\xc3\xa9 = 1").status, WEIR_ECONFIG);
+    EXPECT_EQ(Document("a = [2020-01-02T\xc9\x96]").status, WEIR_ECONFIG);
+}
+
 TEST(Toml, HostileTextIsRefused)
 {
-    const char *const cases[] = { "a", "=", "[", "[a", "a = ", "a = \"", "a = '''", "a = 1 b = 2", "a = 99999999999999999999", "[[a]]\n[a]",
-                                  "a = [1, 2", "a = {b = 1", "a = \"\\q\"", "a = \"\\ud800\"", "a = 0x", "a = 1__2", "a.b = 1\na = 2",
-                                  "a = {}\na.b = 1", "a = 2020-13-45", "a = \xff", "\xef\xbb", "a = \"\x01\"", "]", "}" };
+    const char *const cases[] = { "a",
+                                  "=",
+                                  "[",
+                                  "[a",
+                                  "a = ",
+                                  "a = \"",
+                                  "a = '''",
+                                  "a = 1 b = 2",
+                                  "a = 99999999999999999999",
+                                  "[[a]]\n[a]",
+                                  "a = [1, 2",
+                                  "a = {b = 1",
+                                  "a = \"\\q\"",
+                                  "a = \"\\ud800\"",
+                                  "a = 0x",
+                                  "a = 1__2",
+                                  "a.b = 1\na = 2",
+                                  "a = {}\na.b = 1",
+                                  "a = 2020-13-45",
+                                  "a = \xff",
+                                  "\xef\xbb",
+                                  "a = \"\x01\"",
+                                  "]",
+                                  "}",
+                                  "[=",
+                                  "[\x01",
+                                  "[[=]]",
+                                  "[a.=]",
+                                  "a.= 1" };
     for (const char *text : cases) {
         Document d(text);
         EXPECT_EQ(d.status, WEIR_ECONFIG) << text;

@@ -12,7 +12,7 @@
 #define WEIR_DECLARE(op, isa) extern "C" const weir_kernel weir_kernel_omp_##op##_##isa;
 #define WEIR_DECLARE_ALL(op)  WEIR_TEST_ISAS(WEIR_DECLARE, op)
 WEIR_EACH_OP(WEIR_DECLARE_ALL)
-//CHUNK
+WEIR_DECLARE_ALL(gated_delta_rule_chunk)
 
 namespace weir_test {
 
@@ -29,7 +29,7 @@ std::vector<const weir_kernel *> omp_rows(weir_op op)
 {
 #define WEIR_ADDRESS(name, isa) &weir_kernel_omp_##name##_##isa,
 #define WEIR_ADDRESS_ALL(name)  WEIR_TEST_ISAS(WEIR_ADDRESS, name)
-    static const weir_kernel *const all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL) };
+    static const weir_kernel *const all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL) WEIR_ADDRESS_ALL(gated_delta_rule_chunk) };
     std::vector<const weir_kernel *> rows;
     for (const weir_kernel *row : all)
         if (row->op == op && runs_here(row->name)) rows.push_back(row);

@@ -11,7 +11,8 @@
 
 #include "engine/sample/processors.h"
 
-namespace {
+namespace
+{
 
 const char *const folder = "tests/golden/models/";
 
@@ -35,12 +36,13 @@ struct Tensors {
         start = 8 + length;
     }
     ~Tensors() { json_decref(header); }
-    bool has(const std::string &name) const { return json_object_get(header, name.c_str()) != nullptr; }
+    bool                                 has(const std::string &name) const { return json_object_get(header, name.c_str()) != nullptr; }
     template <typename T> std::vector<T> get(const std::string &name) const
     {
         const json_t *const offsets = json_object_get(json_object_get(header, name.c_str()), "data_offsets");
         EXPECT_EQ(json_array_size(offsets), 2u) << name;
-        const size_t first = size_t(json_integer_value(json_array_get(offsets, 0))), end = size_t(json_integer_value(json_array_get(offsets, 1)));
+        const size_t first = size_t(json_integer_value(json_array_get(offsets, 0))),
+                     end = size_t(json_integer_value(json_array_get(offsets, 1)));
         std::vector<T> out((end - first) / sizeof(T));
         std::memcpy(out.data(), bytes.data() + start + first, end - first);
         return out;
@@ -101,7 +103,7 @@ struct Golden : testing::Test {
 
 TEST_F(Golden, EveryStepOfEveryCase)
 {
-    size_t i;
+    size_t  i;
     json_t *test;
     ASSERT_EQ(json_array_size(cases), 31u);
     json_array_foreach(cases, i, test)
@@ -111,7 +113,8 @@ TEST_F(Golden, EveryStepOfEveryCase)
         weir_process_load(scratch, &logits[size_t(number(test, "row", 0)) * n], n);
         weir_process_penalties(scratch, &s, &history);
         const std::vector<float> penalised = tensors.get<float>(name + "penalised");
-        for (size_t id = 0; id < n; id++) EXPECT_NEAR(scratch->logits[id], penalised[id], 1e-6 + 1e-6 * std::fabs(penalised[id])) << name << id;
+        for (size_t id = 0; id < n; id++)
+            EXPECT_NEAR(scratch->logits[id], penalised[id], 1e-6 + 1e-6 * std::fabs(penalised[id])) << name << id;
         if (s.temperature == 0) continue;
 
         weir_process_temperature(scratch, s.temperature);
@@ -144,7 +147,8 @@ TEST_F(Golden, DrawsFollowTheProbabilities)
         const std::vector<float> expected = tensors.get<float>(std::to_string(i) + ".probs");
         std::vector<int>         seen(n);
         for (int draw = 0; draw < draws; draw++)
-            seen[size_t(weir_sample(&logits[size_t(number(test, "row", 0)) * n], n, n, &s, &history, nullptr, 0, 0, uint64_t(draw), scratch))]++;
+            seen[size_t(
+                weir_sample(&logits[size_t(number(test, "row", 0)) * n], n, n, &s, &history, nullptr, 0, 0, uint64_t(draw), scratch))]++;
         for (size_t id = 0; id < n; id++) {
             const double p = double(expected[id]);
             EXPECT_NEAR(seen[id], p * draws, 5 * std::sqrt(p * (1 - p) * draws) + (p > 0 ? 1 : 0)) << i << " " << id;

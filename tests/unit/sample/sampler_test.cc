@@ -11,7 +11,8 @@
 #include "engine/sample/processors.h"
 #include "engine/sample/random.h"
 
-namespace {
+namespace
+{
 
 const float infinity = std::numeric_limits<float>::infinity(), nan_value = std::numeric_limits<float>::quiet_NaN();
 const float largest = std::numeric_limits<float>::max();
@@ -24,8 +25,8 @@ struct Sampler {
     int32_t draw(const std::vector<float> &logits, const weir_sampling &s, uint64_t draw = 0, uint32_t choice = 0,
                  const std::vector<int32_t> &banned = {}, size_t n_valid = 0)
     {
-        return weir_sample(logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s, nullptr, banned.data(), banned.size(), choice, draw,
-                           scratch);
+        return weir_sample(logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s, nullptr, banned.data(), banned.size(),
+                           choice, draw, scratch);
     }
     std::vector<int32_t> kept() const
     {
@@ -56,9 +57,8 @@ std::vector<int32_t> sorted_ids(const std::vector<float> &logits)
 {
     std::vector<int32_t> ids(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
-    std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
-        return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b;
-    });
+    std::sort(ids.begin(), ids.end(),
+              [&](int32_t a, int32_t b) { return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b; });
     return ids;
 }
 
@@ -103,13 +103,12 @@ TEST(Sampler, GreedyTakesTheLowestIdOfTies)
     logits[993] = logits[17] = logits[500] = 50;
     EXPECT_EQ(sampler.draw(logits, weir_sampling_default()), 17);
     EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17 }), 500);
-    EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17, 500, 993, -5, 100000 }),
-              sorted_ids(logits)[3]);
+    EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17, 500, 993, -5, 100000 }), sorted_ids(logits)[3]);
     weir_sampling one = with_temperature(1.5f);
     one.top_k = 1;
     for (uint64_t draw = 0; draw < 50; draw++) EXPECT_EQ(sampler.draw(logits, one, draw), 17);
-    for (uint64_t draw = 0; draw < 50; draw++) EXPECT_EQ(sampler.draw(normal_logits(1000, 2, 1), with_temperature(1e-30f), draw),
-                                                         sorted_ids(normal_logits(1000, 2, 1))[0]);
+    for (uint64_t draw = 0; draw < 50; draw++)
+        EXPECT_EQ(sampler.draw(normal_logits(1000, 2, 1), with_temperature(1e-30f), draw), sorted_ids(normal_logits(1000, 2, 1))[0]);
 }
 
 TEST(Sampler, PaddingRowsAndBannedIdsNeverWin)
@@ -189,7 +188,8 @@ TEST(Sampler, RepetitionPunishesOnceWhereverTheTokenWas)
     std::vector<uint16_t>    prompt = { 1, 1, 0, 0 }, answer = { 3, 0, 65535, 0 };
     weir_sampling            s = weir_sampling_default();
     s.repetition_penalty = 2;
-    const weir_sampler_history both = { prompt.data(), answer.data(), 4 }, only_answer = { nullptr, answer.data(), 4 }, none = { nullptr, nullptr, 4 };
+    const weir_sampler_history both = { prompt.data(), answer.data(), 4 }, only_answer = { nullptr, answer.data(), 4 },
+                               none = { nullptr, nullptr, 4 };
     const auto processed = [&](const weir_sampler_history &history) {
         weir_process_load(sampler.scratch, logits.data(), 4);
         weir_process_penalties(sampler.scratch, &s, &history);
@@ -344,7 +344,8 @@ TEST(Sampler, CheckNamesTheField)
     refused([](weir_sampling &s) { s.top_p = 0; }, "top_p");
     refused([](weir_sampling &s) { s.top_k = -5; }, "top_k");
     refused([](weir_sampling &s) { s.repetition_penalty = 0; }, "repetition_penalty");
-    for (const weir_logit_bias bias : { weir_logit_bias{ 100, 0 }, weir_logit_bias{ -1, 0 }, weir_logit_bias{ 5, infinity }, weir_logit_bias{ 5, 101 } }) {
+    for (const weir_logit_bias bias :
+         { weir_logit_bias{ 100, 0 }, weir_logit_bias{ -1, 0 }, weir_logit_bias{ 5, infinity }, weir_logit_bias{ 5, 101 } }) {
         static weir_logit_bias kept;
         kept = bias;
         refused([](weir_sampling &s) { s.bias = &kept, s.n_bias = 1; }, "logit_bias");

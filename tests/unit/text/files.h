@@ -56,15 +56,16 @@ inline JsonPtr make_json(const std::vector<std::pair<std::string, std::string>> 
     for (unsigned b = 0; b < 256; b++) json_object_set_new(vocab, byte_name(b).c_str(), json_integer(b));
     int64_t next = 256;
     for (const auto &[left, right] : merges) {
-        if (json_object_get(vocab, (left + right).c_str()) == nullptr) json_object_set_new(vocab, (left + right).c_str(), json_integer(next++));
+        if (json_object_get(vocab, (left + right).c_str()) == nullptr)
+            json_object_set_new(vocab, (left + right).c_str(), json_integer(next++));
         json_array_append_new(list, json_pack("[s, s]", left.c_str(), right.c_str()));
     }
     for (const std::string &text : added)
         json_array_append_new(tokens, json_pack("{s: I, s: s, s: b, s: b}", "id", static_cast<json_int_t>(next++), "content", text.c_str(),
                                                 "special", 1, "normalized", 0));
     return JsonPtr(json_pack("{s: o, s: n, s: {s: s, s: b, s: b}, s: {s: s}, s: {s: s, s: o, s: o}}", "added_tokens", tokens, "normalizer",
-                             "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 1, "decoder", "type", "ByteLevel", "model",
-                             "type", "BPE", "vocab", vocab, "merges", list),
+                             "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 1, "decoder", "type", "ByteLevel",
+                             "model", "type", "BPE", "vocab", vocab, "merges", list),
                    json_decref);
 }
 

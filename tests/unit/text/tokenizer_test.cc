@@ -8,7 +8,9 @@
 
 namespace {
 
-const std::vector<std::pair<std::string, std::string>> letters = { { "a", "a" }, { "aa", "aa" }, { "b", "c" }, { "a", "bc" }, { "Ġ", "a" } };
+const std::vector<std::pair<std::string, std::string>> letters = {
+    { "a", "a" }, { "aa", "aa" }, { "b", "c" }, { "a", "bc" }, { "Ġ", "a" }
+};
 
 Ids bytes_as_ids(const std::string &text)
 {
@@ -49,8 +51,10 @@ Ids merge_slowly(const std::string &piece, const std::vector<std::string> &by_ra
 
 TEST(Tokenizer, TheHeapMergesAsAPlainLoopDoes)
 {
-    std::vector<std::pair<std::string, std::string>> merges = { { "a", "b" }, { "b", "a" }, { "ab", "a" }, { "ba", "b" }, { "b", "b" }, { "a", "a" },
-                                                                { "aa", "aa" }, { "aba", "aba" }, { "bb", "a" }, { "a", "bb" } };
+    std::vector<std::pair<std::string, std::string>> merges = {
+        { "a", "b" }, { "b", "a" },   { "ab", "a" },    { "ba", "b" }, { "b", "b" },
+        { "a", "a" }, { "aa", "aa" }, { "aba", "aba" }, { "bb", "a" }, { "a", "bb" }
+    };
     uint64_t state = 88172645463325252;
     for (int round = 0; round < 40; round++) {
         for (size_t i = merges.size() - 1; i > 0; i--) {
@@ -108,8 +112,15 @@ TEST(Tokenizer, IllFormedTextIsReadAsReplacementCharacters)
     const auto        t = open_json(test_folder(), make_json(letters, { "<x>" }).get());
     const std::string r = "\xEF\xBF\xBD";
     const std::pair<std::string, std::string> cases[] = {
-        { "\xFF", r },           { "a\xC3", "a" + r },       { "\xE2\x82z", r + "z" },           { "\xED\xA0\x80", r + r + r }, { "\xC0\xAF", r + r },
-        { "\xF0\x9F\x98", r },   { "\xF4\x90\x80\x80", r + r + r + r }, { "\x80<x>\x80", r + "<x>" + r }, { "\xF0\x9F\x98\x80", "\xF0\x9F\x98\x80" },
+        { "\xFF", r },
+        { "a\xC3", "a" + r },
+        { "\xE2\x82z", r + "z" },
+        { "\xED\xA0\x80", r + r + r },
+        { "\xC0\xAF", r + r },
+        { "\xF0\x9F\x98", r },
+        { "\xF4\x90\x80\x80", r + r + r + r },
+        { "\x80<x>\x80", r + "<x>" + r },
+        { "\xF0\x9F\x98\x80", "\xF0\x9F\x98\x80" },
     };
     for (const auto &[text, repaired] : cases) {
         EXPECT_EQ(encode(t.get(), text), encode(t.get(), repaired)) << testing::PrintToString(text);
@@ -281,7 +292,8 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
     }
     json_array_foreach(json_object_get(json_object_get(root.get(), "model"), "merges"), i, value)
         merges.push_back(json_is_string(value) ? json_string_value(value)
-                                               : std::string(json_string_value(json_array_get(value, 0))) + " " + json_string_value(json_array_get(value, 1)));
+                                               : std::string(json_string_value(json_array_get(value, 0))) + " " +
+                                                     json_string_value(json_array_get(value, 1)));
     GgufWriter file;
     file.text("tokenizer.ggml.model", "gpt2");
     file.text("tokenizer.ggml.pre", GetParam().second);
@@ -307,9 +319,9 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
 }
 
 INSTANTIATE_TEST_SUITE_P(Flavours, Converted,
-                         testing::Values(std::make_pair("qwen2", "qwen2"), std::make_pair("qwen35", "qwen35"), std::make_pair("llama3", "llama-bpe"),
-                                         std::make_pair("gpt2", "gpt-2"), std::make_pair("deepseek3", "deepseek-v3"),
-                                         std::make_pair("smollm", "smollm")));
+                         testing::Values(std::make_pair("qwen2", "qwen2"), std::make_pair("qwen35", "qwen35"),
+                                         std::make_pair("llama3", "llama-bpe"), std::make_pair("gpt2", "gpt-2"),
+                                         std::make_pair("deepseek3", "deepseek-v3"), std::make_pair("smollm", "smollm")));
 
 TEST(Detokenizer, AForkGoesItsOwnWay)
 {
