@@ -13,20 +13,24 @@ static bool is_dense(weir_dtype dtype)
     }
 }
 
-/* f32 and f64 files stay f32: their authors kept the bits. The others have 8 or 11 of them, bf16 holds 8. */
-static bool fits_bf16(weir_dtype dtype) { return dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F8_E4M3 || dtype == WEIR_F8_E5M2; }
+/* f32 and f64 files stay f32: their authors kept the bits. The others have up to 11 of them, bf16 holds 8. */
+static bool fits_bf16(weir_dtype dtype)
+{
+    return dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F8_E4M3 || dtype == WEIR_F8_E5M2;
+}
 
 static weir_status check_source(const weir_matrix_source *source, weir_error *error)
 {
-    if ((unsigned)source->dtype >= WEIR_DTYPE_COUNT) return weir_error_set(error, WEIR_EINVAL, "weight has unknown dtype %d", (int)source->dtype);
+    if ((unsigned)source->dtype >= WEIR_DTYPE_COUNT)
+        return weir_error_set(error, WEIR_EINVAL, "weight has unknown dtype %d", (int)source->dtype);
     const weir_dtype_info info = weir_dtype_of(source->dtype);
     if (!info.quantised && !is_dense(source->dtype))
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s: no kernel multiplies it; convert the file to f16 or q8_0", info.name);
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s: no kernel; convert the file to f16 or q8_0", info.name);
     if (source->n_out < 1 || source->n_in < 1 || source->n_out > INT32_MAX - 64 || source->n_in > INT32_MAX - 64)
         return weir_error_set(error, WEIR_EINVAL, "weight is %lld x %lld; both must be 1 to 2^31", (long long)source->n_out,
                               (long long)source->n_in);
     if (source->n_in % info.block_elements)
-        return weir_error_set(error, WEIR_EFORMAT, "weight of %s has rows of %lld elements, which is no multiple of its block of %d", info.name,
+        return weir_error_set(error, WEIR_EFORMAT, "weight of %s has rows of %lld elements, no multiple of its block of %d", info.name,
                               (long long)source->n_in, info.block_elements);
     return WEIR_OK;
 }
@@ -41,7 +45,8 @@ weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const
     if (!fast || !weir_dtype_of(source->dtype).quantised) {
         weir_onednn_form form;
         if (weir_onednn_plan(&form, source->n_out, source->n_in, fast && fits_bf16(source->dtype)) != WEIR_OK)
-            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out, (long long)source->n_in);
+            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
+                                  (long long)source->n_in);
         planned.layout = WEIR_LAYOUT_ONEDNN;
         planned.dtype = form.dtype;
         planned.bytes = form.bytes;

@@ -11,7 +11,7 @@ OFFLOAD = [
     "--cuda-path=" + CUDA,
     "--libomptarget-nvptx-bc-path=/usr/lib/llvm-19/lib/libomptarget-nvptx-sm_90.bc",
 ]
-COMMON = ["-O3", "-fPIC", "-g0", "-fvisibility=hidden", "-Wdate-time", "-Werror=date-time", "-ffile-prefix-map=/proc/self/cwd=.", "-I."]
+COMMON = ["-O3", "-fPIC", "-DNDEBUG", "-g0", "-fvisibility=hidden", "-Wdate-time", "-Werror=date-time", "-ffile-prefix-map=/proc/self/cwd=.", "-I."]
 C_FLAGS = ["-std=c17", "-D_GNU_SOURCE", "-march=x86-64-v2", "-Wall", "-Wextra", "-Wno-pass-failed", "-fno-math-errno", "-ffp-contract=fast"]
 
 # The runtimes lie beside the plugin in a package, in Debian's folder here.

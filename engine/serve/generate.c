@@ -27,13 +27,16 @@ static void observe_token(weir_generation *g, weir_answer *answer)
     answer->last_token_ns = g->last_token_ns = now_ns;
 }
 
-/* A job that was cancelled in the queue counts nowhere. */
-static void count_tokens(weir_metrics *metrics, const weir_event *event, int32_t n_seen)
+/* A job that never left the queue counts nowhere. Answer tokens were counted as they came. */
+static void count_tokens(weir_metrics *metrics, const weir_prompt *prompt)
 {
-    if (event->status != WEIR_OK && event->usage.n_answer == 0) return;
-    weir_metrics_add(&metrics->prompt_tokens, (uint64_t)event->usage.n_prompt);
-    weir_metrics_add(&metrics->cached_tokens, (uint64_t)event->usage.n_cached);
-    if (event->usage.n_answer > n_seen) weir_metrics_add(&metrics->answer_tokens, (uint64_t)(event->usage.n_answer - n_seen));
+    if (!prompt->admitted) return;
+    weir_metrics_add(&metrics->prompt_tokens, (uint64_t)prompt->usage.n_prompt);
+    weir_metrics_add(&metrics->cached_tokens, (uint64_t)prompt->usage.n_cached);
+}
+
+static void observe_times(weir_metrics *metrics, const weir_event *event)
+{
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_QUEUE, event->usage.queue_ns);
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_PREFILL, event->usage.prefill_ns);
     weir_metrics_observe(metrics, WEIR_HISTOGRAM_DECODE, event->usage.decode_ns);
@@ -43,15 +46,13 @@ static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir
 {
     weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
     weir_status        status = WEIR_OK;
-    int32_t            n_seen = 0;
-    for (int32_t i = 0; i < g->request.n; i++) {
-        n_seen += answers[i].n_tokens;
+    for (int32_t i = 0; i < g->request.n; i++)
         if (answers[i].finish == WEIR_FINISH_NONE && status == WEIR_OK) status = weir_answer_finish(&answers[i], WEIR_FINISH_LENGTH);
-    }
-    count_tokens(&g->exchange->server->metrics, event, n_seen);
     prompt->done = prompt->scored = true;
     prompt->usage = event->usage;
     g->n_done++;
+    count_tokens(&g->exchange->server->metrics, prompt);
+    if (event->status == WEIR_OK) observe_times(&g->exchange->server->metrics, event);
     if (event->status != WEIR_OK && g->failure.status == 0) weir_api_from_status(&g->failure, event->status, event->message);
     return status;
 }
@@ -63,7 +64,10 @@ static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event
     weir_status        status = WEIR_OK;
     bool               go_on = true;
     switch (event->type) {
-    case WEIR_EVENT_ADMITTED: g->admitted = true; break;
+    case WEIR_EVENT_ADMITTED:
+        g->admitted = prompt->admitted = true;
+        prompt->usage = event->usage;
+        break;
     case WEIR_EVENT_PROMPT: status = take_prompt_score(prompt, event); break;
     case WEIR_EVENT_TOKEN:
         prompt->scored = true;
@@ -238,6 +242,7 @@ void weir_generation_release(weir_generation *g)
     for (size_t i = 0; i < g->n_prompts; i++) {
         if (g->prompts[i].job != NULL) weir_job_release(g->prompts[i].job);
         g->prompts[i].job = NULL;
+        if (!g->prompts[i].done) count_tokens(&g->exchange->server->metrics, &g->prompts[i]); /* released before its last event */
     }
 }
 
@@ -260,12 +265,14 @@ void weir_generation_log(const weir_generation *g, weir_buffer *line)
 {
     const weir_usage usage = weir_generation_usage(g);
     const int64_t    start_ns = g->exchange->start_ns;
+    int32_t          n_answer = 0;
+    for (size_t i = 0; i < g->n_choices; i++) n_answer += g->answers[i].n_tokens;
     const double     first_ms = g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
-    const int32_t    gaps = usage.n_answer / (int32_t)g->n_choices - 1;
+    const int32_t    gaps = n_answer / (int32_t)g->n_choices - 1;
     const double     inter_ms = gaps > 0 ? (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps : -1;
     const char      *finish = g->exchange->gone ? "cancelled" : g->failure.status != 0 ? "error" : weir_answer_reason(&g->answers[0]);
     (void)!weir_buffer_format(line, ",\"tokens_in\":%d,\"tokens_cached\":%d,\"tokens_out\":%d,\"ttft_ms\":%.3f,\"itl_ms\":%.3f,\"finish\":\"%s\"",
-                              usage.n_prompt, usage.n_cached, usage.n_answer, first_ms, inter_ms, finish);
+                              usage.n_prompt, usage.n_cached, n_answer, first_ms, inter_ms, finish);
 }
 
 weir_usage weir_generation_usage(const weir_generation *g)

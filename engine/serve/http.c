@@ -78,6 +78,10 @@ static enum MHD_Result queue_reply(weir_exchange *x, struct MHD_Connection *mhd,
     if (response == NULL) return MHD_NO;
     x->reply = (weir_buffer){ 0 };
     if (x->content_type != NULL) add_header(response, "Content-Type", x->content_type);
+    if (x->content_type != NULL && strncmp(x->content_type, "text/html", 9) == 0) {
+        add_header(response, "Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'");
+        add_header(response, "X-Content-Type-Options", "nosniff");
+    }
     if (x->error.status != 0) add_error_headers(response, &x->error);
     if (x->status == 405 || x->status == 204) {
         const char *allow = NULL;

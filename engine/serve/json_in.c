@@ -37,9 +37,9 @@ static void take_key(scan *s)
 
 static weir_status check_number(scan *s, weir_api_error *error)
 {
-    const size_t length = strspn(s->at, "+-0123456789.eE");
-    const bool   fraction = strcspn(s->at, ".eE") < length;
-    const char  *param = s->depth >= 1 && s->key[0] != 0 ? s->key : NULL;
+    const size_t      length = strspn(s->at, "+-0123456789.eE");
+    const bool        fraction = strspn(s->at, "+-0123456789") < length;
+    const char *const param = s->depth >= 1 && s->key[0] != 0 ? s->key : NULL;
     errno = 0;
     if (fraction) {
         if (!isfinite(strtod(s->at, NULL))) return weir_api_bad(error, param, "a number at byte %lld is too large", offset_of(s));

@@ -20,11 +20,12 @@ struct weir_chat_template {
 weir_status weir_chat_template_open(weir_chat_template **out, const char *text, size_t length, weir_error *error)
 {
     weir_error          detail = {0};
-    weir_chat_template *chat   = NULL;
-    if (length > TEMPLATE_LIMIT) return weir_error_set(error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length, TEMPLATE_LIMIT);
+    weir_chat_template *chat = NULL;
+    if (length > TEMPLATE_LIMIT)
+        return weir_error_set(error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length, TEMPLATE_LIMIT);
     chat = calloc(1, sizeof *chat);
     if (!chat) return weir_error_set(error, WEIR_ENOMEM, "chat template: no memory");
-    chat->arena.limit        = parse_memory;
+    chat->arena.limit = parse_memory;
     const weir_status status = weir_jinja_parse(&chat->arena, &chat->root, text, length, &detail);
     if (status == WEIR_OK) {
         *out = chat;
@@ -102,7 +103,7 @@ static weir_status append_mark(weir_jinja_state *state, weir_jinja_value *text)
 /* Puts the mark behind the content of the last message: a text, or the last part that has one. */
 static weir_status mark_last_message(weir_jinja_state *state, const weir_jinja_list *messages)
 {
-    const weir_jinja_value last    = messages->count ? messages->items[messages->count - 1] : weir_jinja_none();
+    const weir_jinja_value last = messages->count ? messages->items[messages->count - 1] : weir_jinja_none();
     weir_jinja_entry      *content = last.kind == WEIR_JINJA_DICT ? weir_jinja_dict_find_text(last.as.dict, "content", 7) : NULL;
     if (content && content->value.kind == WEIR_JINJA_STRING) return append_mark(state, &content->value);
     const weir_jinja_list *parts = content && content->value.kind == WEIR_JINJA_LIST ? content->value.as.list : NULL;
@@ -143,7 +144,7 @@ static weir_status cut_at_mark(weir_jinja_builder *text, weir_error *error)
     size_t       end = begin, step = 0;
     const bool   whole = size >= sizeof mark - 1 && memcmp(text->bytes + begin, mark, sizeof mark - 1) == 0;
     while (!whole && end > 0 && weir_jinja_is_space(weir_jinja_decode_last(text->bytes, end, &step))) end -= step;
-    text->size    = end;
+    text->size = end;
     text->n_spans = last - 1;
     while (text->n_spans > 0 && (text->n_spans > 1 ? text->spans[text->n_spans - 2].end : 0) >= end) text->n_spans--;
     if (text->n_spans > 0) text->spans[text->n_spans - 1].end = end;
@@ -158,7 +159,7 @@ static weir_status copy_out(weir_chat_output *out, const weir_jinja_builder *tex
     if (n_user && !(out->user = malloc(n_user * sizeof *out->user))) return WEIR_ENOMEM;
     for (size_t i = 0, begin = 0; i < text->n_spans; begin = text->spans[i++].end) {
         const weir_jinja_span *span = &text->spans[i];
-        const size_t           at   = out->text.size;
+        const size_t           at = out->text.size;
         if (span->origin == WEIR_JINJA_MARK) continue;
         WEIR_TRY(weir_buffer_add(&out->text, text->bytes + begin, span->end - begin));
         if (span->origin != WEIR_JINJA_USER) continue;
@@ -171,8 +172,9 @@ static weir_status copy_out(weir_chat_output *out, const weir_jinja_builder *tex
 static weir_status render(const weir_chat_template *chat, weir_chat_output *out, const weir_chat_input *input, weir_jinja_arena *arena,
                           weir_error *error)
 {
-    weir_jinja_builder text  = weir_jinja_builder_new(arena);
-    weir_jinja_state   state = {.arena = arena, .error = error, .out = &text, .steps_left = STEP_LIMIT, .line = 1, .now = input->now_unix_seconds};
+    weir_jinja_builder text = weir_jinja_builder_new(arena);
+    weir_jinja_state   state = {
+          .arena = arena, .error = error, .out = &text, .steps_left = STEP_LIMIT, .line = 1, .now = input->now_unix_seconds};
     WEIR_TRY(set_input(&state, input));
     WEIR_TRY(weir_jinja_run(&state, &chat->root->body));
     WEIR_TRY(weir_jinja_step(&state, 0)); /* a comparison may have used up the steps */
@@ -182,9 +184,9 @@ static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
 
 weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *out, const weir_chat_input *input, weir_error *error)
 {
-    weir_jinja_arena arena    = {.limit = render_memory};
+    weir_jinja_arena arena = {.limit = render_memory};
     weir_chat_output rendered = {0};
-    weir_error       detail   = {0};
+    weir_error       detail = {0};
     if (!json_is_array(input->messages)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is wanted");
     if (input->continue_final_message && input->add_generation_prompt)
         return weir_error_set(error, WEIR_EINVAL, "continue_final_message and add_generation_prompt exclude each other");

@@ -15,7 +15,8 @@
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 
-namespace {
+namespace
+{
 
 using json = std::unique_ptr<json_t, decltype(&json_decref)>;
 using chat_ptr = std::unique_ptr<weir_chat_template, decltype(&weir_chat_template_close)>;
@@ -29,7 +30,7 @@ struct failure {
 
 bool read_file(const std::string &path, std::string *out)
 {
-    std::ifstream in(path, std::ios::binary);
+    std::ifstream     in(path, std::ios::binary);
     std::stringstream all;
     all << in.rdbuf();
     *out = all.str();
@@ -39,17 +40,17 @@ bool read_file(const std::string &path, std::string *out)
 json parse(const std::string &text, const std::string &what)
 {
     json value(json_loadb(text.data(), text.size(), JSON_ALLOW_NUL, nullptr), json_decref);
-    if (!value) throw failure{ what + " is not JSON" };
+    if (!value) throw failure{what + " is not JSON"};
     return value;
 }
 
 std::vector<json> read_records(const std::string &path)
 {
     std::ifstream in(path, std::ios::binary);
-    if (!in) throw failure{ "cannot read " + path };
+    if (!in) throw failure{"cannot read " + path};
     std::vector<json> records;
     for (std::string line; std::getline(in, line);) records.push_back(parse(line, path));
-    if (records.empty()) throw failure{ path + " is empty" };
+    if (records.empty()) throw failure{path + " is empty"};
     return records;
 }
 
@@ -84,7 +85,7 @@ chat_ptr open_template(const std::string &text)
 {
     weir_error          error = {};
     weir_chat_template *chat = nullptr;
-    if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK) throw failure{ error.text };
+    if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK) throw failure{error.text};
     return chat_ptr(chat, weir_chat_template_close);
 }
 
@@ -92,7 +93,8 @@ void expect_spans_in_order(const rendering &got)
 {
     size_t end = 0;
     for (const weir_span &span : got.user) {
-        if (span.begin >= span.end || span.end > got.text.size() || (end > 0 && span.begin <= end)) throw failure{ "the user's ranges are not ascending and disjoint" };
+        if (span.begin >= span.end || span.end > got.text.size() || (end > 0 && span.begin <= end))
+            throw failure{"the user's ranges are not ascending and disjoint"};
         end = span.end;
     }
 }
@@ -100,19 +102,24 @@ void expect_spans_in_order(const rendering &got)
 void expect_text(const rendering &got, const json_t *record)
 {
     const std::string want = text_of(json_object_get(record, "out"));
-    if (got.status != WEIR_OK) throw failure{ "refused: " + got.error };
+    if (got.status != WEIR_OK) throw failure{"refused: " + got.error};
     size_t same = 0;
     while (same < want.size() && same < got.text.size() && want[same] == got.text[same]) same++;
     if (got.text != want)
-        throw failure{ "text differs at byte " + std::to_string(same) + ": '" + got.text.substr(same, 60) + "', expected '" + want.substr(same, 60) + "'" };
+        throw failure{"text differs at byte " + std::to_string(same) + ": '" + got.text.substr(same, 60) + "', expected '" +
+                      want.substr(same, 60) + "'"};
     expect_spans_in_order(got);
 }
 
 /* One line for a group of records. */
-class group {
-public:
-    group(std::string name, const char *filter, weir_golden_counts *counts) : name_(std::move(name)), counts_(counts), runs_(name_.find(filter) != std::string::npos) {}
-    bool runs() const { return runs_; }
+class group
+{
+  public:
+    group(std::string name, const char *filter, weir_golden_counts *counts)
+        : name_(std::move(name)), counts_(counts), runs_(name_.find(filter) != std::string::npos)
+    {
+    }
+    bool                       runs() const { return runs_; }
     template <typename F> void record(F &&check)
     {
         n_++;
@@ -140,7 +147,7 @@ public:
         return wrong_ == 0;
     }
 
-private:
+  private:
     std::string         name_, first_, skipped_;
     weir_golden_counts *counts_;
     bool                runs_;
@@ -153,31 +160,36 @@ struct family {
     const char *name, *file, *flavour, *bos, *eos;
 };
 
-#define DS_BEGIN "<\xef\xbd\x9c" "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
-#define DS_END "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+#define DS_BEGIN                                                                                                                           \
+    "<\xef\xbd\x9c"                                                                                                                        \
+    "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+#define DS_END                                                                                                                             \
+    "<\xef\xbd\x9c"                                                                                                                        \
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
 const family families[] = {
-    { "qwen35", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>" },
-    { "qwen35-small", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>" },
-    { "qwen3", "Qwen-Qwen3-0.6B.jinja", "qwen2", "", "<|im_end|>" },
-    { "qwen2.5", "Qwen-Qwen2.5-7B-Instruct.jinja", "qwen2", "", "<|im_end|>" },
-    { "qwen3-coder", "Qwen3-Coder.jinja", "qwen2", "", "<|im_end|>" },
-    { "llama3.1", "meta-llama-Llama-3.1-8B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>" },
-    { "llama3.2", "meta-llama-Llama-3.2-3B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>" },
-    { "deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1.jinja", "deepseek3", DS_BEGIN, DS_END },
-    { "deepseek-r1-distill-qwen", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "deepseek3", DS_BEGIN, DS_END },
-    { "kimi-k2", "Kimi-K2-Instruct.jinja", nullptr, "[BOS]", "<|im_end|>" },
-    { "mistral-nemo", "mistralai-Mistral-Nemo-Instruct-2407.jinja", nullptr, "<s>", "</s>" },
+    {"qwen35", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>"},
+    {"qwen35-small", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>"},
+    {"qwen3", "Qwen-Qwen3-0.6B.jinja", "qwen2", "", "<|im_end|>"},
+    {"qwen2.5", "Qwen-Qwen2.5-7B-Instruct.jinja", "qwen2", "", "<|im_end|>"},
+    {"qwen3-coder", "Qwen3-Coder.jinja", "qwen2", "", "<|im_end|>"},
+    {"llama3.1", "meta-llama-Llama-3.1-8B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>"},
+    {"llama3.2", "meta-llama-Llama-3.2-3B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>"},
+    {"deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1.jinja", "deepseek3", DS_BEGIN, DS_END},
+    {"deepseek-r1-distill-qwen", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "deepseek3", DS_BEGIN, DS_END},
+    {"kimi-k2", "Kimi-K2-Instruct.jinja", nullptr, "[BOS]", "<|im_end|>"},
+    {"mistral-nemo", "mistralai-Mistral-Nemo-Instruct-2407.jinja", nullptr, "<s>", "</s>"},
 };
 
 /* The template of the 0.8B and 2B models: a closed think block unless enable_thinking is true. */
 void make_small(std::string *text)
 {
-    const std::string was = "{%- if enable_thinking is defined and enable_thinking is false %}\n        {{- '<think>\\n\\n</think>\\n\\n' }}\n"
-                            "    {%- else %}\n        {{- '<think>\\n' }}";
+    const std::string was =
+        "{%- if enable_thinking is defined and enable_thinking is false %}\n        {{- '<think>\\n\\n</think>\\n\\n' }}\n"
+        "    {%- else %}\n        {{- '<think>\\n' }}";
     const std::string now = "{%- if enable_thinking is defined and enable_thinking is true %}\n        {{- '<think>\\n' }}\n"
                             "    {%- else %}\n        {{- '<think>\\n\\n</think>\\n\\n' }}";
     const size_t      at = text->find(was);
-    if (at == std::string::npos) throw failure{ "the template has no think block to change" };
+    if (at == std::string::npos) throw failure{"the template has no think block to change"};
     text->replace(at, was.size(), now);
 }
 
@@ -185,8 +197,8 @@ void make_small(std::string *text)
 size_t byte_of(const std::string &text, json_int_t code_point)
 {
     size_t at = 0;
-    for (; code_point > 0 && at < text.size(); code_point--)
-        do at++;
+    for (; code_point > 0 && at < text.size(); code_point--) do
+            at++;
         while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80);
     return at;
 }
@@ -196,10 +208,11 @@ void expect_ranges(const rendering &got, const json_t *ranges)
 {
     for (size_t i = 0; i < json_array_size(ranges); i++) {
         const json_t *range = json_array_get(ranges, i);
-        const size_t  begin = byte_of(got.text, json_integer_value(json_array_get(range, 0))), end = byte_of(got.text, json_integer_value(json_array_get(range, 1)));
-        bool          inside = false;
+        const size_t  begin = byte_of(got.text, json_integer_value(json_array_get(range, 0))),
+                     end = byte_of(got.text, json_integer_value(json_array_get(range, 1)));
+        bool inside = false;
         for (const weir_span &span : got.user) inside = inside || (span.begin <= begin && end <= span.end);
-        if (!inside) throw failure{ "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " are not reported as a user's" };
+        if (!inside) throw failure{"bytes " + std::to_string(begin) + " to " + std::to_string(end) + " are not reported as a user's"};
     }
 }
 
@@ -211,7 +224,7 @@ std::vector<int32_t> encode(const weir_tokenizer *tokenizer, const std::string &
     options.parse_special = true;
     options.plain = plain.data();
     options.n_plain = plain.size();
-    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) != WEIR_OK) throw failure{ error.text };
+    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) != WEIR_OK) throw failure{error.text};
     const std::vector<int32_t> out(ids.data, ids.data + ids.count);
     weir_ids_free(&ids);
     return out;
@@ -229,7 +242,7 @@ bool user_text_holds_token(const weir_tokenizer *tokenizer, const rendering &got
 {
     for (const weir_span &span : got.user) {
         const std::string text = got.text.substr(span.begin, span.end - span.begin);
-        if (encode(tokenizer, text, {}) != encode(tokenizer, text, { weir_span{ 0, text.size() } })) return true;
+        if (encode(tokenizer, text, {}) != encode(tokenizer, text, {weir_span{0, text.size()}})) return true;
     }
     return false;
 }
@@ -240,7 +253,7 @@ void expect_safe_ids(const weir_tokenizer *tokenizer, const rendering &got, cons
 {
     const bool same = encode(tokenizer, got.text, got.user) == ids_of(json_object_get(record, "ids_safe"));
     const bool want_same = json_array_size(json_object_get(record, "user_ranges")) > 0;
-    if (same != want_same) throw failure{ want_same ? "ids_safe differ" : "a token in a message written as JSON was matched" };
+    if (same != want_same) throw failure{want_same ? "ids_safe differ" : "a token in a message written as JSON was matched"};
 }
 
 void check_text_record(const weir_chat_template *chat, const family &f, const weir_tokenizer *tokenizer, const json_t *record,
@@ -261,7 +274,8 @@ void check_text_record(const weir_chat_template *chat, const family &f, const we
     input.now_unix_seconds = NOW;
     const rendering got = render(chat, input);
     if (const json_t *refused = json_object_get(record, "err")) {
-        if (got.status != WEIR_EINVAL || got.error != text_of(refused)) throw failure{ "expected refusal '" + text_of(refused) + "', got '" + got.error + "'" };
+        if (got.status != WEIR_EINVAL || got.error != text_of(refused))
+            throw failure{"expected refusal '" + text_of(refused) + "', got '" + got.error + "'"};
         return;
     }
     expect_text(got, record);
@@ -269,20 +283,23 @@ void check_text_record(const weir_chat_template *chat, const family &f, const we
     const json_t *plain = json_object_get(record, "ids");
     expect_ranges(got, json_object_get(record, "user_ranges"));
     if (json_object_get(record, "ids_safe")) expect_safe_ids(tokenizer, got, record);
-    if (plain && !user_text_holds_token(tokenizer, got) && encode(tokenizer, got.text, got.user) != ids_of(plain)) throw failure{ "ids differ" };
+    if (plain && !user_text_holds_token(tokenizer, got) && encode(tokenizer, got.text, got.user) != ids_of(plain))
+        throw failure{"ids differ"};
 }
 
 tokenizer_ptr open_tokenizer(const std::string &dir, const char *flavour)
 {
     weir_tokenizer *tokenizer = nullptr;
     weir_error      error = {};
-    if (flavour && weir_tokenizer_open_json(&tokenizer, (dir + "/tok/" + flavour + ".tokenizer.json").c_str(), &error) != WEIR_OK) throw failure{ error.text };
+    if (flavour && weir_tokenizer_open_json(&tokenizer, (dir + "/tok/" + flavour + ".tokenizer.json").c_str(), &error) != WEIR_OK)
+        throw failure{error.text};
     return tokenizer_ptr(tokenizer, weir_tokenizer_close);
 }
 
 bool family_template(const std::string &dir, const char *fetched, const family &f, std::string *text)
 {
-    const bool there = read_file(dir + "/templates/" + f.file, text) || (fetched && read_file(std::string(fetched) + "/templates/" + f.file, text));
+    const bool there =
+        read_file(dir + "/templates/" + f.file, text) || (fetched && read_file(std::string(fetched) + "/templates/" + f.file, text));
     if (there && std::strcmp(f.name, "qwen35-small") == 0) make_small(text);
     return there;
 }
@@ -303,9 +320,9 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
         if (text_of(json_object_get(record.get(), "t")) != f.name) continue;
         const std::string name = text_of(json_object_get(record.get(), "conv"));
         const auto        found = conversations.find(name);
-        if (found == conversations.end()) throw failure{ "no conversation " + name };
+        if (found == conversations.end()) throw failure{"no conversation " + name};
         const bool has_ids = tokenizer && (json_object_get(record.get(), "ids") || json_object_get(record.get(), "ids_safe"));
-        for (const bool ids : { false, true }) {
+        for (const bool ids : {false, true}) {
             group &g = ids ? ids_group : text_group;
             if (!g.runs() || (ids && !has_ids)) continue;
             g.record([&] { check_text_record(chat.get(), f, tokenizer.get(), record.get(), found->second, tools, ids); });
@@ -321,7 +338,9 @@ void check_real_record(const weir_chat_template *chat, const json_t *record, con
 {
     weir_chat_input input = {};
     input.messages = json_object_get(conversation, "messages");
-    input.tools = json_is_true(json_object_get(conversation, "tools")) || json_integer_value(json_object_get(conversation, "tools")) ? tools : nullptr;
+    input.tools = json_is_true(json_object_get(conversation, "tools")) || json_integer_value(json_object_get(conversation, "tools"))
+                      ? tools
+                      : nullptr;
     input.documents = json_object_get(conversation, "documents");
     input.variables = json_object_get(record, "vars");
     input.add_generation_prompt = json_is_true(json_object_get(record, "gen"));
@@ -331,9 +350,9 @@ void check_real_record(const weir_chat_template *chat, const json_t *record, con
     if (!refused) return expect_text(got, record);
     const std::string kind = text_of(json_object_get(refused, "kind")), text = text_of(json_object_get(refused, "text"));
     if (kind != "refused") {
-        if (got.status != WEIR_OK && got.status != WEIR_EINVAL) throw failure{ "ended with " + got.error };
+        if (got.status != WEIR_OK && got.status != WEIR_EINVAL) throw failure{"ended with " + got.error};
     } else if (got.status != WEIR_EINVAL || got.error != text) {
-        throw failure{ "expected refusal '" + text + "', got '" + got.error + "'" };
+        throw failure{"expected refusal '" + text + "', got '" + got.error + "'"};
     }
 }
 
@@ -353,7 +372,7 @@ bool run_real_template(const std::string &fetched, const char *filter, const std
         if (!chat || text_of(json_object_get(record.get(), "t")) != name) continue;
         const auto found = conversations.find(text_of(json_object_get(record.get(), "c")));
         g.record([&] {
-            if (found == conversations.end()) throw failure{ "no such conversation" };
+            if (found == conversations.end()) throw failure{"no such conversation"};
             check_real_record(chat.get(), record.get(), found->second, tools);
         });
     }
@@ -372,9 +391,10 @@ int report(const char *what, const failure &f, weir_golden_counts *counts)
 int weir_golden_chat(const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts)
 try {
     const std::string       folder = dir;
-    const std::vector<json> records = read_records(folder + "/chat_rendered.jsonl"), messages = read_records(folder + "/chat_messages.jsonl");
-    std::string             text;
-    if (!read_file(folder + "/chat_tools.json", &text)) throw failure{ "cannot read chat_tools.json" };
+    const std::vector<json> records = read_records(folder + "/chat_rendered.jsonl"),
+                            messages = read_records(folder + "/chat_messages.jsonl");
+    std::string text;
+    if (!read_file(folder + "/chat_tools.json", &text)) throw failure{"cannot read chat_tools.json"};
     const json                            tools = parse(text, "chat_tools.json");
     std::map<std::string, const json_t *> conversations;
     for (const json &m : messages) conversations[text_of(json_object_get(m.get(), "conv"))] = json_object_get(m.get(), "messages");
@@ -390,16 +410,20 @@ try {
     const std::string       folder = dir;
     const std::vector<json> records = read_records(folder + "/rendered.jsonl");
     std::string             text;
-    if (!read_file(folder + "/conversations.json", &text)) throw failure{ "cannot read conversations.json" };
+    if (!read_file(folder + "/conversations.json", &text)) throw failure{"cannot read conversations.json"};
     const json                            all = parse(text, "conversations.json");
     std::map<std::string, const json_t *> conversations;
     const json_t                         *list = json_object_get(all.get(), "conversations");
-    for (size_t i = 0; i < json_array_size(list); i++) conversations[text_of(json_object_get(json_array_get(list, i), "name"))] = json_array_get(list, i);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        conversations[text_of(json_object_get(json_array_get(list, i), "name"))] = json_array_get(list, i);
     bool        ok = true;
     std::string last;
     for (const json &record : records) { /* records of a template stand together */
         const std::string name = text_of(json_object_get(record.get(), "t"));
-        if (name != last) ok = run_real_template(fetched ? fetched : "", filter, name, records, conversations, json_object_get(all.get(), "tools"), counts) && ok;
+        if (name != last)
+            ok = run_real_template(fetched ? fetched : "", filter, name, records, conversations, json_object_get(all.get(), "tools"),
+                                   counts) &&
+                 ok;
         last = name;
     }
     return ok ? 0 : 1;

@@ -12,9 +12,9 @@ static weir_status loop_length(weir_jinja_state *state, weir_jinja_loop *loop, w
 
 static weir_status loop_attribute(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, const weir_jinja_string *name)
 {
-    weir_jinja_loop *loop  = v.as.loop;
+    weir_jinja_loop *loop = v.as.loop;
     const size_t     index = loop->index;
-    *out                   = weir_jinja_undefined("an attribute of loop");
+    *out = weir_jinja_undefined("an attribute of loop");
     if (weir_jinja_string_is(name, "index")) *out = weir_jinja_int((int64_t)index + 1);
     else if (weir_jinja_string_is(name, "index0")) *out = weir_jinja_int((int64_t)index);
     else if (weir_jinja_string_is(name, "first")) *out = weir_jinja_bool(index == 0);
@@ -39,7 +39,7 @@ static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, w
     weir_jinja_bound *bound = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &bound, sizeof *bound));
     *bound = (weir_jinja_bound){.receiver = v, .method = method};
-    *out   = (weir_jinja_value){.kind = WEIR_JINJA_METHOD, .as.bound = bound};
+    *out = (weir_jinja_value){.kind = WEIR_JINJA_METHOD, .as.bound = bound};
     return WEIR_OK;
 }
 
@@ -47,14 +47,14 @@ static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, w
 static weir_status own_attribute(weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v, weir_jinja_string *name)
 {
     const int method = weir_jinja_method_find(v, name);
-    *found           = method >= 0;
+    *found = method >= 0;
     if (method >= 0) return bind_method(state, out, v, method);
     if (v.kind == WEIR_JINJA_LOOP) {
         WEIR_TRY(loop_attribute(state, out, v, name));
         *found = true;
     }
     if (v.kind == WEIR_JINJA_MACRO && weir_jinja_string_is(name, "name")) {
-        *out   = weir_jinja_from_string(v.as.macro->node->name);
+        *out = weir_jinja_from_string(v.as.macro->node->name);
         *found = true;
     }
     if (v.kind == WEIR_JINJA_NAMESPACE) {
@@ -76,7 +76,7 @@ static bool index_of(int64_t index, size_t count, size_t *out)
 static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v, weir_jinja_value key)
 {
     size_t index = 0;
-    *found       = false;
+    *found = false;
     if (v.kind == WEIR_JINJA_DICT) {
         const weir_jinja_entry *entry = weir_jinja_hashable(key) ? weir_jinja_dict_find(v.as.dict, key) : NULL;
         if (entry) *out = entry->value;
@@ -94,7 +94,7 @@ static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool
     *found = index_of(weir_jinja_as_int(key), weir_jinja_string_count(v.as.string), &index);
     if (!*found) return WEIR_OK;
     const size_t begin = weir_jinja_string_offset(v.as.string, index);
-    size_t       size  = 0;
+    size_t       size = 0;
     (void)weir_jinja_decode(v.as.string->bytes + begin, v.as.string->size - begin, &size);
     return weir_jinja_substring(state->arena, out, v.as.string, begin, size);
 }
@@ -141,9 +141,9 @@ static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value
         else if (at > size) at = size;
         edge[i] = at < low ? low : at > high ? high : at;
     }
-    *start                 = edge[0];
+    *start = edge[0];
     const int64_t distance = *step > 0 ? edge[1] - edge[0] : edge[0] - edge[1];
-    *n                     = distance > 0 ? (size_t)((distance - 1) / (*step > 0 ? *step : -*step)) + 1 : 0;
+    *n = distance > 0 ? (size_t)((distance - 1) / (*step > 0 ? *step : -*step)) + 1 : 0;
     return WEIR_OK;
 }
 
@@ -159,7 +159,8 @@ static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out, 
     for (size_t i = 0; i < n; i++) {
         (void)weir_jinja_decode(string->bytes + at, string->size - at, &size);
         WEIR_TRY(weir_jinja_add_part(&text, string, at, size));
-        for (int64_t k = 0; k < step && at < string->size; k++, at += size) (void)weir_jinja_decode(string->bytes + at, string->size - at, &size);
+        for (int64_t k = 0; k < step && at < string->size; k++, at += size)
+            (void)weir_jinja_decode(string->bytes + at, string->size - at, &size);
         for (int64_t k = 0; k > step && at > 0; k--, at -= size) (void)weir_jinja_decode_last(string->bytes, at, &size);
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
@@ -170,21 +171,22 @@ static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out, 
 weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, const weir_jinja_value bounds[3])
 {
     int64_t start = 0, step = 1;
-    size_t  n     = 0;
+    size_t  n = 0;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
     if (v.kind == WEIR_JINJA_STRING) {
         WEIR_TRY(weir_jinja_step(state, v.as.string->size));
         WEIR_TRY(resolve_slice(state, bounds, weir_jinja_string_count(v.as.string), &start, &n, &step));
         return slice_string(state, out, v.as.string, start, n, step);
     }
-    if (v.kind != WEIR_JINJA_LIST && v.kind != WEIR_JINJA_TUPLE) return weir_jinja_fail(state, "'%s' object cannot be sliced", weir_jinja_type_name(v));
+    if (v.kind != WEIR_JINJA_LIST && v.kind != WEIR_JINJA_TUPLE)
+        return weir_jinja_fail(state, "'%s' object cannot be sliced", weir_jinja_type_name(v));
     weir_jinja_list *list = NULL;
     WEIR_TRY(resolve_slice(state, bounds, v.as.list->count, &start, &n, &step));
     WEIR_TRY(weir_jinja_step(state, n * sizeof v));
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, n));
     for (; list->count < n; start += step) list->items[list->count++] = v.as.list->items[start];
     list->user = v.as.list->user;
-    *out       = (weir_jinja_value){.kind = v.kind, .as.list = list};
+    *out = (weir_jinja_value){.kind = v.kind, .as.list = list};
     return WEIR_OK;
 }
 
@@ -192,7 +194,8 @@ weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, wei
 
 bool weir_jinja_iterable(weir_jinja_value v)
 {
-    return weir_jinja_is_list(v) || v.kind == WEIR_JINJA_STRING || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_UNDEFINED || v.kind == WEIR_JINJA_LOOP;
+    return weir_jinja_is_list(v) || v.kind == WEIR_JINJA_STRING || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_UNDEFINED ||
+           v.kind == WEIR_JINJA_LOOP;
 }
 
 static weir_status characters(weir_jinja_state *state, weir_jinja_list *list, const weir_jinja_string *string)
@@ -219,7 +222,7 @@ weir_status weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out, wei
     if (v.kind == WEIR_JINJA_UNDEFINED) return WEIR_OK;
     if (v.kind == WEIR_JINJA_STRING) return characters(state, list, v.as.string);
     if (v.kind == WEIR_JINJA_GENERATOR) {
-        *list       = *v.as.list;
+        *list = *v.as.list;
         *v.as.list = (weir_jinja_list){0};
         return WEIR_OK;
     }

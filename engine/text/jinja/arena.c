@@ -52,7 +52,7 @@ weir_status weir_jinja_alloc(weir_jinja_arena *arena, void *out, size_t size)
     } else {
         if ((size_t)(arena->current_end - arena->current) < size) {
             WEIR_TRY(block_open(arena, &block, BLOCK_BYTES));
-            arena->current     = (char *)(block + 1);
+            arena->current = (char *)(block + 1);
             arena->current_end = arena->current + BLOCK_BYTES;
         }
         piece = arena->current;

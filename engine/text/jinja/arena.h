@@ -18,4 +18,4 @@ WEIR_MUST_CHECK weir_status weir_jinja_alloc(weir_jinja_arena *arena, void *out,
 /* Grows an array of `element` bytes each so that `count` + `extra` elements fit; *items and *capacity change. Amortised O(1) an element. */
 WEIR_MUST_CHECK weir_status weir_jinja_grow(weir_jinja_arena *arena, void *items, size_t *capacity, size_t count, size_t extra,
                                             size_t element);
-void weir_jinja_arena_free(weir_jinja_arena *arena);
+void                        weir_jinja_arena_free(weir_jinja_arena *arena);

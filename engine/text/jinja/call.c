@@ -55,7 +55,7 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out, 
     WEIR_TRY(weir_jinja_dict_new(state->arena, &dict));
     if (arguments->count > 1) return weir_jinja_fail(state, "dict and namespace take one argument without a name");
     if (arguments->count == 1) {
-        const weir_jinja_value from  = arguments->items[0];
+        const weir_jinja_value from = arguments->items[0];
         weir_jinja_list       *items = NULL;
         WEIR_TRY(weir_jinja_items(state, &items, from));
         for (size_t i = 0; i < items->count; i++) {
@@ -65,7 +65,7 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out, 
                 weir_jinja_list *pair = NULL;
                 WEIR_TRY(weir_jinja_items(state, &pair, items->items[i]));
                 if (pair->count != 2) return weir_jinja_fail(state, "a dictionary is made of pairs");
-                key   = pair->items[0];
+                key = pair->items[0];
                 value = pair->items[1];
             }
             if (!weir_jinja_hashable(key)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
@@ -81,7 +81,8 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out, 
 static weir_status make_range(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_arguments *arguments)
 {
     int64_t bounds[3] = {0, 0, 1};
-    if (arguments->n_named || arguments->count < 1 || arguments->count > 3) return weir_jinja_fail(state, "range takes one to three arguments");
+    if (arguments->n_named || arguments->count < 1 || arguments->count > 3)
+        return weir_jinja_fail(state, "range takes one to three arguments");
     for (size_t i = 0; i < arguments->count; i++) {
         if (arguments->items[i].kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, arguments->items[i]);
         if (!weir_jinja_is_integer(arguments->items[i])) return weir_jinja_fail(state, "range takes integers");
@@ -89,9 +90,9 @@ static weir_status make_range(weir_jinja_state *state, weir_jinja_value *out, co
     }
     const int64_t step = bounds[2];
     if (step == 0 || step == INT64_MIN) return weir_jinja_fail(state, "range takes no step of zero");
-    const uint64_t distance = step > 0 ? (bounds[1] > bounds[0] ? (uint64_t)bounds[1] - (uint64_t)bounds[0] : 0)
-                                       : (bounds[0] > bounds[1] ? (uint64_t)bounds[0] - (uint64_t)bounds[1] : 0);
-    const uint64_t count = distance ? (distance - 1) / (uint64_t)(step > 0 ? step : -step) + 1 : 0;
+    const uint64_t   distance = step > 0 ? (bounds[1] > bounds[0] ? (uint64_t)bounds[1] - (uint64_t)bounds[0] : 0)
+                                         : (bounds[0] > bounds[1] ? (uint64_t)bounds[0] - (uint64_t)bounds[1] : 0);
+    const uint64_t   count = distance ? (distance - 1) / (uint64_t)(step > 0 ? step : -step) + 1 : 0;
     weir_jinja_list *list = NULL;
     if (count > RANGE_LIMIT)
         return weir_error_set(state->error, WEIR_EFULL, "chat template, line %d: range of more than %d numbers", state->line, RANGE_LIMIT);
@@ -112,12 +113,14 @@ static weir_status raise_exception(weir_jinja_state *state, const weir_jinja_arg
 
 static weir_status strftime_now(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_arguments *arguments)
 {
-    char            text[1024], format[256];
-    struct tm       parts;
-    const time_t    seconds = (time_t)state->now;
-    if (arguments->count != 1 || arguments->items[0].kind != WEIR_JINJA_STRING) return weir_jinja_fail(state, "strftime_now takes a format");
+    char         text[1024], format[256];
+    struct tm    parts;
+    const time_t seconds = (time_t)state->now;
+    if (arguments->count != 1 || arguments->items[0].kind != WEIR_JINJA_STRING)
+        return weir_jinja_fail(state, "strftime_now takes a format");
     const weir_jinja_string *string = arguments->items[0].as.string;
-    if (string->size >= sizeof format || memchr(string->bytes, 0, string->size)) return weir_jinja_fail(state, "a format of time is too long");
+    if (string->size >= sizeof format || memchr(string->bytes, 0, string->size))
+        return weir_jinja_fail(state, "a format of time is too long");
     if (string->size) memcpy(format, string->bytes, string->size);
     format[string->size] = 0;
     if (!gmtime_r(&seconds, &parts)) return weir_jinja_fail(state, "the time is out of range");
@@ -129,7 +132,8 @@ static weir_status strftime_now(weir_jinja_state *state, weir_jinja_value *out, 
 }
 
 /* loop(items) inside of a recursive loop: the text of the loop over these. */
-static weir_status call_loop(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_loop *loop, const weir_jinja_arguments *arguments)
+static weir_status call_loop(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_loop *loop,
+                             const weir_jinja_arguments *arguments)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena), *outer = state->out;
     if (!(loop->node->operation & WEIR_JINJA_RECURSIVE)) return weir_jinja_fail(state, "this loop is not marked as recursive");
@@ -157,7 +161,7 @@ weir_status weir_jinja_call(weir_jinja_state *state, weir_jinja_value *out, weir
 {
     if (callee.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, callee);
     if (callee.kind == WEIR_JINJA_MACRO) return weir_jinja_call_macro(state, out, callee.as.macro, arguments);
-    if (callee.kind == WEIR_JINJA_METHOD) return weir_jinja_method_call(state, out, callee.as.bound, arguments);
+    if (callee.kind == WEIR_JINJA_METHOD) return weir_jinja_call_method(state, out, callee.as.bound, arguments);
     if (callee.kind == WEIR_JINJA_FUNCTION) return call_function(state, out, callee.as.function, arguments);
     if (callee.kind == WEIR_JINJA_LOOP) return call_loop(state, out, callee.as.loop, arguments);
     return weir_jinja_fail(state, "'%s' object is not callable", weir_jinja_type_name(callee));

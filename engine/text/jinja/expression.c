@@ -15,9 +15,9 @@ static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinj
     WEIR_TRY(weir_jinja_node_new(p, &node, kind));
     if (left) node->line = left->line;
     node->operation = operation;
-    node->left      = left;
-    node->right     = right;
-    *out            = node;
+    node->left = left;
+    node->right = right;
+    *out = node;
     return WEIR_OK;
 }
 
@@ -26,8 +26,8 @@ static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinj
 static bool ends_list(const weir_jinja_parser *p)
 {
     return p->token->kind == WEIR_JINJA_TOKEN_PRINT_END || p->token->kind == WEIR_JINJA_TOKEN_BLOCK_END ||
-           p->token->kind == WEIR_JINJA_TOKEN_END || weir_jinja_at_op(p, ')') || weir_jinja_at_op(p, ']') ||
-           weir_jinja_at_name(p, "in") || weir_jinja_at_name(p, "recursive");
+           p->token->kind == WEIR_JINJA_TOKEN_END || weir_jinja_at_op(p, ')') || weir_jinja_at_op(p, ']') || weir_jinja_at_name(p, "in") ||
+           weir_jinja_at_name(p, "recursive");
 }
 
 weir_status weir_jinja_parse_tuple(weir_jinja_parser *p, weir_jinja_node **out, bool conditional)
@@ -103,7 +103,11 @@ static weir_status parse_literal(weir_jinja_parser *p, weir_jinja_node **out)
 
 static weir_status parse_name(weir_jinja_parser *p, weir_jinja_node **out)
 {
-    static const struct { const char *name; weir_jinja_kind kind; bool value; } constants[] = {
+    static const struct {
+        const char     *name;
+        weir_jinja_kind kind;
+        bool            value;
+    } constants[] = {
         {"true", WEIR_JINJA_BOOL, true},   {"True", WEIR_JINJA_BOOL, true},  {"false", WEIR_JINJA_BOOL, false},
         {"False", WEIR_JINJA_BOOL, false}, {"none", WEIR_JINJA_NONE, false}, {"None", WEIR_JINJA_NONE, false},
     };
@@ -113,7 +117,7 @@ static weir_status parse_name(weir_jinja_parser *p, weir_jinja_node **out)
     (*out)->name = name;
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
         if (!weir_jinja_string_is(name, constants[i].name)) continue;
-        (*out)->kind  = WEIR_JINJA_CONST;
+        (*out)->kind = WEIR_JINJA_CONST;
         (*out)->value = constants[i].kind == WEIR_JINJA_BOOL ? weir_jinja_bool(constants[i].value) : weir_jinja_none();
     }
     if (weir_jinja_string_is(name, "caller")) p->wants |= WEIR_JINJA_WANTS_CALLER;
@@ -167,7 +171,7 @@ static weir_status parse_arguments(weir_jinja_parser *p, weir_jinja_node *call)
 static weir_status parse_item(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node *left)
 {
     weir_jinja_node *node = NULL, *part = NULL;
-    int              n    = 0;
+    int              n = 0;
     WEIR_TRY(binary(p, &node, WEIR_JINJA_SLICE, 0, left, NULL));
     for (bool colon = true; colon && n < 3; n++) {
         part = NULL;
@@ -178,7 +182,7 @@ static weir_status parse_item(weir_jinja_parser *p, weir_jinja_node **out, weir_
     WEIR_TRY(weir_jinja_expect_op(p, ']', "']'"));
     if (n == 1) {
         if (!part) return weir_jinja_parse_fail(p, "an index is missing");
-        node->kind  = WEIR_JINJA_ITEM;
+        node->kind = WEIR_JINJA_ITEM;
         node->right = part;
     }
     while (n > 1 && node->items.count < 3) WEIR_TRY(weir_jinja_node_add(p, &node->items, NULL));
@@ -282,7 +286,7 @@ static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool
 {
     WEIR_TRY(weir_jinja_parse_enter(p));
     weir_jinja_node *operand = NULL;
-    const int        sign    = weir_jinja_at_op(p, '-') ? '-' : weir_jinja_at_op(p, '+') ? '+' : 0;
+    const int        sign = weir_jinja_at_op(p, '-') ? '-' : weir_jinja_at_op(p, '+') ? '+' : 0;
     if (sign) {
         p->token++;
         WEIR_TRY(parse_unary(p, &operand, false));
@@ -330,11 +334,13 @@ static weir_status parse_level(weir_jinja_parser *p, weir_jinja_node **out, int 
 /* The comparison to read, 0: none. "in" is 'i', "not in" is 'n'. */
 static int take_comparison(weir_jinja_parser *p)
 {
-    static const int comparisons[] = {WEIR_JINJA_OP('=', '='), WEIR_JINJA_OP('!', '='), WEIR_JINJA_OP('<', '='), WEIR_JINJA_OP('>', '='), '<', '>'};
+    static const int comparisons[] = {
+        WEIR_JINJA_OP('=', '='), WEIR_JINJA_OP('!', '='), WEIR_JINJA_OP('<', '='), WEIR_JINJA_OP('>', '='), '<', '>'};
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++)
         if (weir_jinja_skip_op(p, comparisons[i])) return comparisons[i];
     if (weir_jinja_skip_name(p, "in")) return 'i';
-    if (!weir_jinja_at_name(p, "not") || p->token[1].kind != WEIR_JINJA_TOKEN_NAME || !weir_jinja_string_is(p->token[1].value.as.string, "in"))
+    if (!weir_jinja_at_name(p, "not") || p->token[1].kind != WEIR_JINJA_TOKEN_NAME ||
+        !weir_jinja_string_is(p->token[1].value.as.string, "in"))
         return 0;
     p->token += 2;
     return 'n';

@@ -14,9 +14,9 @@ typedef const weir_jinja_arguments A;
 enum { INDENT_LIMIT = 64 };
 
 /* Binds up to six arguments; `given` has a bit for each that is there. */
-#define BIND(names)                              \
-    V        given_values[6] = {0};              \
-    unsigned given           = 0;                \
+#define BIND(names)                                                                                                                        \
+    V        given_values[6] = {0};                                                                                                        \
+    unsigned given = 0;                                                                                                                    \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
 
@@ -41,7 +41,7 @@ static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
 static weir_status indent_text(S *s, const char **out, V v)
 {
     int64_t spaces = 0;
-    char   *text   = NULL;
+    char   *text = NULL;
     if (v.kind == WEIR_JINJA_NONE) return WEIR_OK;
     if (v.kind != WEIR_JINJA_STRING) {
         WEIR_TRY(want_int(s, v, INT64_MIN, INDENT_LIMIT, &spaces));
@@ -73,9 +73,9 @@ static weir_status filter_tojson(S *s, V *out, V v, A *a)
 {
     BIND("ensure_ascii indent separators sort_keys");
     weir_jinja_json_style style = {.item = ", ", .key = ": "};
-    weir_jinja_builder    text  = weir_jinja_builder_new(s->arena);
-    style.ascii                 = GIVEN(0) && weir_jinja_truth(given_values[0]);
-    style.sorted                = GIVEN(3) && weir_jinja_truth(given_values[3]);
+    weir_jinja_builder    text = weir_jinja_builder_new(s->arena);
+    style.ascii = GIVEN(0) && weir_jinja_truth(given_values[0]);
+    style.sorted = GIVEN(3) && weir_jinja_truth(given_values[3]);
     if (GIVEN(1)) WEIR_TRY(indent_text(s, &style.indent, given_values[1]));
     if (style.indent) style.item = ",";
     if (GIVEN(2)) WEIR_TRY(separators(s, &style, given_values[2]));
@@ -92,7 +92,7 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     WEIR_TRY(want_string(s, v));
     WEIR_TRY(weir_jinja_step(s, v.as.string->size * 8));
     json_error_t      error;
-    json_t           *json   = json_loadb(v.as.string->bytes, v.as.string->size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    json_t           *json = json_loadb(v.as.string->bytes, v.as.string->size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     weir_jinja_origin origin = WEIR_JINJA_TEMPLATE;
     for (size_t at = 0, end = 0; at < v.as.string->size; at = end)
         if (weir_jinja_string_origin(v.as.string, at, &end) != WEIR_JINJA_TEMPLATE) origin = WEIR_JINJA_USER;
@@ -164,9 +164,9 @@ static bool is_line_break(uint32_t code)
 static weir_status filter_indent(S *s, V *out, V v, A *a)
 {
     BIND("width first blank");
-    const char              *level = "    ";
-    weir_jinja_builder       text  = weir_jinja_builder_new(s->arena);
-    const bool               first = GIVEN(1) && weir_jinja_truth(given_values[1]), blank = GIVEN(2) && weir_jinja_truth(given_values[2]);
+    const char        *level = "    ";
+    weir_jinja_builder text = weir_jinja_builder_new(s->arena);
+    const bool         first = GIVEN(1) && weir_jinja_truth(given_values[1]), blank = GIVEN(2) && weir_jinja_truth(given_values[2]);
     WEIR_TRY(want_string(s, v));
     if (GIVEN(0)) WEIR_TRY(indent_text(s, &level, given_values[0]));
     const weir_jinja_string *string = v.as.string;
@@ -189,20 +189,20 @@ static weir_status filter_indent(S *s, V *out, V v, A *a)
 static weir_status filter_center(S *s, V *out, V v, A *a)
 {
     BIND("width");
-    V                  width  = GIVEN(0) ? given_values[0] : weir_jinja_int(80);
-    weir_jinja_string  name   = {.bytes = "center", .size = 6, .count = 6};
-    const int          method = weir_jinja_method_find(weir_jinja_from_string(&name), &name);
+    V                 width = GIVEN(0) ? given_values[0] : weir_jinja_int(80);
+    weir_jinja_string name = {.bytes = "center", .size = 6, .count = 6};
+    const int         method = weir_jinja_method_find(weir_jinja_from_string(&name), &name);
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     const weir_jinja_bound     bound = {.receiver = v, .method = method};
-    const weir_jinja_arguments one   = {.items = &width, .count = 1};
-    return weir_jinja_method_call(s, out, &bound, &one);
+    const weir_jinja_arguments one = {.items = &width, .count = 1};
+    return weir_jinja_call_method(s, out, &bound, &one);
 }
 
 static weir_status filter_wordcount(S *s, V *out, V v, A *a)
 {
     (void)a;
     int64_t count = 0;
-    bool    in    = false;
+    bool    in = false;
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     WEIR_TRY(weir_jinja_step(s, v.as.string->size));
     for (size_t at = 0, size = 0; at < v.as.string->size; at += size) {
@@ -231,7 +231,7 @@ static weir_status filter_default(S *s, V *out, V v, A *a)
 {
     BIND("default_value boolean");
     const bool falsy = GIVEN(1) && weir_jinja_truth(given_values[1]);
-    *out             = v;
+    *out = v;
     if (v.kind != WEIR_JINJA_UNDEFINED && (!falsy || weir_jinja_truth(v))) return WEIR_OK;
     if (GIVEN(0)) *out = given_values[0];
     else return weir_jinja_string_view(s->arena, out, "", 0, WEIR_JINJA_TEMPLATE);
@@ -297,8 +297,7 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
     const double number = weir_jinja_as_float(v), scale = pow(10, (double)precision);
     if (!up && !down && precision >= 0 && weir_jinja_is_integer(v)) *out = weir_jinja_int(weir_jinja_as_int(v));
     else if (up || down) *out = weir_jinja_float((up ? ceil(number * scale) : floor(number * scale)) / scale);
-    else if (precision >= 0) { /* correctly rounded, as round() of Python is */
-        char text[700];
+    else if (precision >= 0) { /* correctly rounded, as round() of Python is */ char text[700];
         (void)snprintf(text, sizeof text, "%.*f", (int)precision, number);
         *out = weir_jinja_float(strtod(text, NULL));
     } else {
@@ -314,21 +313,37 @@ static weir_status filter_attr(S *s, V *out, V v, A *a)
     if (!GIVEN(0) || given_values[0].kind != WEIR_JINJA_STRING) return weir_jinja_fail(s, "attr wants a name");
     if (v.kind == WEIR_JINJA_DICT) { /* attributes only, no keys */
         const int method = weir_jinja_method_find(v, given_values[0].as.string);
-        *out             = weir_jinja_undefined("an attribute");
+        *out = weir_jinja_undefined("an attribute");
         if (method < 0) return WEIR_OK;
     }
     return weir_jinja_item(s, out, v, given_values[0]);
 }
 
 const weir_jinja_filter_entry weir_jinja_text_filters[] = {
-    {"tojson", filter_tojson},   {"from_json", filter_from_json}, {"string", filter_string},
-    {"trim", filter_trim},       {"upper", filter_upper},         {"lower", filter_lower},
-    {"title", filter_title},     {"capitalize", filter_capitalize}, {"safe", filter_safe},
-    {"escape", filter_escape},   {"e", filter_escape},            {"replace", filter_replace},
-    {"indent", filter_indent},   {"center", filter_center},       {"wordcount", filter_wordcount},
-    {"format", filter_format},   {"default", filter_default},     {"d", filter_default},
-    {"int", filter_int},         {"float", filter_float},         {"abs", filter_abs},
-    {"round", filter_round},     {"attr", filter_attr},           {NULL, NULL},
+    {"tojson", filter_tojson},
+    {"from_json", filter_from_json},
+    {"string", filter_string},
+    {"trim", filter_trim},
+    {"upper", filter_upper},
+    {"lower", filter_lower},
+    {"title", filter_title},
+    {"capitalize", filter_capitalize},
+    {"safe", filter_safe},
+    {"escape", filter_escape},
+    {"e", filter_escape},
+    {"replace", filter_replace},
+    {"indent", filter_indent},
+    {"center", filter_center},
+    {"wordcount", filter_wordcount},
+    {"format", filter_format},
+    {"default", filter_default},
+    {"d", filter_default},
+    {"int", filter_int},
+    {"float", filter_float},
+    {"abs", filter_abs},
+    {"round", filter_round},
+    {"attr", filter_attr},
+    {NULL, NULL},
 };
 
 weir_status weir_jinja_apply_filter(S *s, V *out, const weir_jinja_string *name, V v, A *a)

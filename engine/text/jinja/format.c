@@ -62,7 +62,7 @@ static weir_status read_field(formatter *f, field *out, weir_jinja_value *named)
         const weir_jinja_entry *entry = weir_jinja_dict_find_text(f->values.as.dict, f->format->bytes + begin, end - begin);
         if (!entry) return weir_jinja_fail(f->state, "a key of the format is missing");
         *named = entry->value;
-        f->at  = end + 1;
+        f->at = end + 1;
     }
     for (;; f->at++) {
         const char c = peek(f);
@@ -88,7 +88,7 @@ static weir_status read_field(formatter *f, field *out, weir_jinja_value *named)
 static weir_status pad(formatter *f, const field *field, weir_jinja_string *body)
 {
     const size_t count = weir_jinja_string_count(body), width = (size_t)field->width;
-    const size_t room  = count < width ? width - count : 0;
+    const size_t room = count < width ? width - count : 0;
     if (field->left) WEIR_TRY(weir_jinja_add_string(&f->text, body));
     for (size_t i = 0; i < room; i++) WEIR_TRY(weir_jinja_add(&f->text, " ", 1, WEIR_JINJA_TEMPLATE));
     return field->left ? WEIR_OK : weir_jinja_add_string(&f->text, body);
@@ -108,22 +108,25 @@ static weir_status format_text(formatter *f, const field *field, weir_jinja_valu
     else WEIR_TRY(weir_jinja_repr(f->state, &text, v));
     WEIR_TRY(weir_jinja_builder_finish(&text, &body));
     if (field->precision >= 0 && field->kind != 'c')
-        WEIR_TRY(weir_jinja_substring(f->state->arena, &body, body.as.string, 0, weir_jinja_string_offset(body.as.string, (size_t)field->precision)));
+        WEIR_TRY(weir_jinja_substring(f->state->arena, &body, body.as.string, 0,
+                                      weir_jinja_string_offset(body.as.string, (size_t)field->precision)));
     return pad(f, field, body.as.string);
 }
 
 static weir_status format_number(formatter *f, const field *field, weir_jinja_value v)
 {
-    char   spec[16], *at = spec;
-    char  *out  = NULL;
+    char       spec[16], *at = spec;
+    char      *out = NULL;
     const bool whole = strchr("dixXo", field->kind) != NULL;
-    if (!weir_jinja_is_number(v)) return weir_jinja_fail(f->state, "%%%c format: a number is required, not %s", field->kind, weir_jinja_type_name(v));
+    if (!weir_jinja_is_number(v))
+        return weir_jinja_fail(f->state, "%%%c format: a number is required, not %s", field->kind, weir_jinja_type_name(v));
     if (whole && v.kind == WEIR_JINJA_FLOAT) {
         if (field->kind != 'd' && field->kind != 'i') return weir_jinja_fail(f->state, "%%%c format: an integer is required", field->kind);
         if (!(v.as.real > -9.2e18 && v.as.real < 9.2e18)) return weir_jinja_fail(f->state, "a number does not fit into 64 bits");
         v = weir_jinja_int((int64_t)v.as.real);
     }
-    if (whole && field->kind != 'd' && field->kind != 'i' && weir_jinja_as_int(v) < 0) return weir_jinja_fail(f->state, "%%%c of a negative number", field->kind);
+    if (whole && field->kind != 'd' && field->kind != 'i' && weir_jinja_as_int(v) < 0)
+        return weir_jinja_fail(f->state, "%%%c of a negative number", field->kind);
     *at++ = '%';
     if (field->left) *at++ = '-';
     if (field->plus) *at++ = '+';
@@ -133,7 +136,7 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
     memcpy(at, whole ? "*.*ll" : "*.*", whole ? 6 : 4);
     at += strlen(at);
     *at++ = field->kind;
-    *at   = 0;
+    *at = 0;
     const size_t room = (size_t)field->width + (size_t)(field->precision > 0 ? field->precision : 0) + 400;
     WEIR_TRY(weir_jinja_alloc(f->state->arena, &out, room));
 #pragma clang diagnostic push
@@ -166,13 +169,14 @@ weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out, co
     formatter f = {.state = state, .format = format, .values = v, .text = weir_jinja_builder_new(state->arena)};
     while (f.at < format->size) {
         const char  *mark = memchr(format->bytes + f.at, '%', format->size - f.at);
-        const size_t end  = mark ? (size_t)(mark - format->bytes) : format->size;
+        const size_t end = mark ? (size_t)(mark - format->bytes) : format->size;
         WEIR_TRY(weir_jinja_step(state, end - f.at));
         WEIR_TRY(weir_jinja_add_part(&f.text, format, f.at, end - f.at));
         f.at = end + 1;
         if (mark) WEIR_TRY(format_field(&f));
     }
-    const bool all_used = v.kind == WEIR_JINJA_TUPLE ? f.next == v.as.list->count : f.next > 0 || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_LIST;
+    const bool all_used =
+        v.kind == WEIR_JINJA_TUPLE ? f.next == v.as.list->count : f.next > 0 || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_LIST;
     if (!all_used) return weir_jinja_fail(state, "not all arguments converted during string formatting");
     WEIR_TRY(weir_jinja_builder_finish(&f.text, out));
     out->as.string->markup = format->markup;

@@ -5,7 +5,9 @@
 #include "engine/text/jinja/state.h"
 
 /* Letters whose upper case is more than one code point (SpecialCasing.txt, the unconditional ones of Latin, Armenian and ligatures). */
-static const struct { uint16_t letter, upper[3], title[3]; } special[] = {
+static const struct {
+    uint16_t letter, upper[3], title[3];
+} special[] = {
     {0x00df, {'S', 'S'}, {'S', 's'}},
     {0x0149, {0x02bc, 'N'}, {0x02bc, 'N'}},
     {0x01f0, {'J', 0x030c}, {'J', 0x030c}},
@@ -59,15 +61,15 @@ static bool is_final_sigma(const weir_jinja_string *string, size_t at, size_t si
 
 weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string, weir_jinja_case letters)
 {
-    weir_jinja_builder text  = weir_jinja_builder_new(state->arena);
+    weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     bool               start = true; /* of a word, or of the text for CAPITALIZE */
     WEIR_TRY(weir_jinja_step(state, string->size * 8));
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
-        const uint32_t          code   = weir_jinja_decode(string->bytes + at, string->size - at, &size);
+        const uint32_t          code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
-        const weir_jinja_case   first   = letters == WEIR_JINJA_WORDS ? WEIR_JINJA_UPPER : WEIR_JINJA_TITLE;
+        const weir_jinja_case   first = letters == WEIR_JINJA_WORDS ? WEIR_JINJA_UPPER : WEIR_JINJA_TITLE;
         const bool              by_word = letters != WEIR_JINJA_UPPER && letters != WEIR_JINJA_LOWER;
-        const weir_jinja_case   now     = !by_word ? letters : start ? first : WEIR_JINJA_LOWER;
+        const weir_jinja_case   now = !by_word ? letters : start ? first : WEIR_JINJA_LOWER;
         if (size == 1 && code >= 0x80) WEIR_TRY(weir_jinja_add(&text, string->bytes + at, 1, origin)); /* ill-formed: as it is */
         else if (now == WEIR_JINJA_LOWER && is_final_sigma(string, at, size, code)) WEIR_TRY(weir_jinja_add_code(&text, 0x3c2, origin));
         else WEIR_TRY(add_changed(&text, code, now, origin));

@@ -13,7 +13,7 @@ typedef struct lexer {
     const char        *text; /* newlines are "\n", the last one is gone */
     size_t             size, at;
     int                line;
-    size_t             line_at;      /* `line` counts the newlines before this place */
+    size_t             line_at;       /* `line` counts the newlines before this place */
     bool               line_starting; /* the piece before ended with a newline */
 } lexer;
 
@@ -61,7 +61,8 @@ static size_t trimmed_end(const lexer *lex, size_t begin, size_t end, bool print
         return stop;
     }
     if (sign == '+' || printing) return end;
-    while (stop > begin && lex->text[stop - 1] != '\n' && weir_jinja_is_space(weir_jinja_decode_last(lex->text + begin, stop - begin, &size)))
+    while (stop > begin && lex->text[stop - 1] != '\n' &&
+           weir_jinja_is_space(weir_jinja_decode_last(lex->text + begin, stop - begin, &size)))
         stop -= size;
     const bool whole_line = stop > begin ? lex->text[stop - 1] == '\n' : lex->line_starting;
     return whole_line ? stop : end;
@@ -78,9 +79,9 @@ static weir_status push_data(lexer *lex, size_t begin, size_t end)
 /* Goes behind the end of a tag at `at`: "-%}" takes white space, "%}" one newline (not for print tags). */
 static void close_tag(lexer *lex, size_t at, bool printing)
 {
-    const char   sign  = lex->text[at];
+    const char   sign = lex->text[at];
     const size_t after = at + (sign == '-' || sign == '+' ? 3 : 2);
-    lex->at            = after;
+    lex->at = after;
     if (sign == '-') lex->at = skip_space(lex, after);
     else if (sign != '+' && !printing && after < lex->size && lex->text[after] == '\n') lex->at++;
     lex->line_starting = lex->text[lex->at - 1] == '\n';
@@ -155,7 +156,7 @@ static weir_status unescape(lexer *lex, weir_jinja_builder *out, size_t at, size
     const char       *text = lex->text + at;
     const char       *name = strchr(names, text[0]);
     uint32_t          code = 0;
-    *used                  = 1;
+    *used = 1;
     if (text[0] == '\n') return WEIR_OK;
     if (name && text[0]) return weir_jinja_add_code(out, (unsigned char)codes[name - names], WEIR_JINJA_TEMPLATE);
     if (text[0] >= '0' && text[0] <= '7') {
@@ -179,14 +180,14 @@ static weir_status lex_string(lexer *lex)
 {
     const size_t       begin = lex->at;
     const char         quote = lex->text[begin];
-    size_t             end   = begin + 1;
-    weir_jinja_builder text  = weir_jinja_builder_new(lex->arena);
+    size_t             end = begin + 1;
+    weir_jinja_builder text = weir_jinja_builder_new(lex->arena);
     weir_jinja_value   value;
     while (end < lex->size && lex->text[end] != quote) end += lex->text[end] == '\\' ? 2 : 1;
     if (end >= lex->size) return fail(lex, begin, "a string does not end");
     for (size_t at = begin + 1, used = 0; at < end; at += used) {
         const char *slash = memchr(lex->text + at, '\\', end - at);
-        used              = slash ? (size_t)(slash - lex->text) - at : end - at;
+        used = slash ? (size_t)(slash - lex->text) - at : end - at;
         WEIR_TRY(weir_jinja_add(&text, lex->text + at, used, WEIR_JINJA_TEMPLATE));
         if (!slash) break;
         at += used + 1;
@@ -202,18 +203,18 @@ static weir_status lex_string(lexer *lex)
 static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
 {
     size_t     at = lex->at, n = 0;
-    const char mark  = lex->text[at] == '0' && at + 1 < lex->size ? (char)(lex->text[at + 1] | 32) : 0;
+    const char mark = lex->text[at] == '0' && at + 1 < lex->size ? (char)(lex->text[at + 1] | 32) : 0;
     const bool based = mark == 'x' || mark == 'o' || mark == 'b';
-    *real            = false;
+    *real = false;
     for (; at < lex->size && n + 1 < room; at++) {
         const char c = lex->text[at], next = at + 1 < lex->size ? lex->text[at + 1] : 0;
         const bool digit = isdigit((unsigned char)c);
         if (based ? !isalnum((unsigned char)c) && c != '_' : !digit) {
             const bool underscore = c == '_' && isdigit((unsigned char)next);
-            const bool point      = c == '.' && !*real && isdigit((unsigned char)next);
-            const bool sign       = (c == '+' || c == '-') && n > 0 && (out[n - 1] | 32) == 'e' && isdigit((unsigned char)next);
-            const char third      = at + 2 < lex->size ? lex->text[at + 2] : 0;
-            const bool power      = (c | 32) == 'e' && n > 0 && !memchr(out, 'e', n) && !memchr(out, 'E', n) &&
+            const bool point = c == '.' && !*real && isdigit((unsigned char)next);
+            const bool sign = (c == '+' || c == '-') && n > 0 && (out[n - 1] | 32) == 'e' && isdigit((unsigned char)next);
+            const char third = at + 2 < lex->size ? lex->text[at + 2] : 0;
+            const bool power = (c | 32) == 'e' && n > 0 && !memchr(out, 'e', n) && !memchr(out, 'E', n) &&
                                (isdigit((unsigned char)next) || ((next == '+' || next == '-') && isdigit((unsigned char)third)));
             if (based || (!underscore && !point && !sign && !power)) break;
             *real = *real || point || power;
@@ -227,10 +228,10 @@ static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
 static weir_status lex_number(lexer *lex)
 {
     char         text[64], *stop = NULL;
-    bool         real  = false;
+    bool         real = false;
     const size_t begin = lex->at, end = number_text(lex, text, sizeof text, &real);
-    const char   mark  = text[0] == '0' ? (char)(text[1] | 32) : 0;
-    errno              = 0;
+    const char   mark = text[0] == '0' ? (char)(text[1] | 32) : 0;
+    errno = 0;
     weir_jinja_value value;
     if (real) value = weir_jinja_float(strtod(text, &stop));
     else if (mark == 'x') value = weir_jinja_int(strtoll(text + 2, &stop, 16));
@@ -255,7 +256,7 @@ static weir_status lex_name(lexer *lex)
 static weir_status lex_operator(lexer *lex)
 {
     static const char *const pairs[] = {"//", "**", "==", "!=", ">=", "<="};
-    const char               c       = lex->text[lex->at];
+    const char               c = lex->text[lex->at];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (!looking_at(lex, lex->at, pairs[i])) continue;
         lex->at += 2;
@@ -268,9 +269,9 @@ static weir_status lex_operator(lexer *lex)
 /* Open brackets are remembered, so that "}}" of nested dictionaries does not end the tag. */
 static weir_status track_bracket(lexer *lex, char *stack, size_t room, size_t *depth)
 {
-    const char c        = lex->text[lex->at];
+    const char c = lex->text[lex->at];
     const char expected = c == '(' ? ')' : c == '[' ? ']' : c == '{' ? '}' : 0;
-    const bool closes   = c == ')' || c == ']' || c == '}';
+    const bool closes = c == ')' || c == ']' || c == '}';
     if (expected && *depth == room) return fail(lex, lex->at, "brackets are nested too deep");
     if (expected) stack[(*depth)++] = expected;
     if (closes && (*depth == 0 || stack[--*depth] != c)) return fail(lex, lex->at, "a bracket closes that was not open");
@@ -306,9 +307,10 @@ static weir_status lex_tag(lexer *lex, bool printing)
 static weir_status lex_all(lexer *lex)
 {
     for (size_t begin = 0; lex->at < lex->size;) {
-        begin         = lex->at;
-        size_t at     = begin;
-        while (at < lex->size && !(lex->text[at] == '{' && at + 1 < lex->size && lex->text[at + 1] && strchr("{%#", lex->text[at + 1]))) at++;
+        begin = lex->at;
+        size_t at = begin;
+        while (at < lex->size && !(lex->text[at] == '{' && at + 1 < lex->size && lex->text[at + 1] && strchr("{%#", lex->text[at + 1])))
+            at++;
         if (at == lex->size) {
             WEIR_TRY(push_data(lex, begin, at));
             lex->at = at;
@@ -316,8 +318,8 @@ static weir_status lex_all(lexer *lex)
         }
         const bool printing = lex->text[at + 1] == '{';
         WEIR_TRY(push_data(lex, begin, trimmed_end(lex, begin, at, printing)));
-        lex->at            = at;
-        const size_t raw   = lex->text[at + 1] == '%' ? word_tag(lex, at, "raw") : 0;
+        lex->at = at;
+        const size_t raw = lex->text[at + 1] == '%' ? word_tag(lex, at, "raw") : 0;
         if (raw) WEIR_TRY(lex_raw(lex, at, raw));
         else if (lex->text[at + 1] == '#') WEIR_TRY(skip_comment(lex, at));
         else WEIR_TRY(lex_tag(lex, printing));
@@ -328,7 +330,7 @@ static weir_status lex_all(lexer *lex)
 weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text, size_t size, weir_error *error)
 {
     char  *copy = NULL;
-    size_t n    = 0;
+    size_t n = 0;
     WEIR_TRY(weir_jinja_alloc(arena, &copy, size + 1));
     for (size_t i = 0; i < size; i++) {
         if (text[i] == '\r' && i + 1 < size && text[i + 1] == '\n') continue;

@@ -10,12 +10,12 @@ weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, we
 {
     WEIR_TRY(weir_jinja_to_string(state, &v, v));
     const weir_jinja_string *string = v.as.string;
-    weir_jinja_builder       text   = weir_jinja_builder_new(state->arena);
-    *out                            = v;
+    weir_jinja_builder       text = weir_jinja_builder_new(state->arena);
+    *out = v;
     if (string->markup) return WEIR_OK;
     WEIR_TRY(weir_jinja_step(state, string->size));
     for (size_t at = 0, run = 0, end = 0; at <= string->size; at++) {
-        const char  c      = at < string->size ? string->bytes[at] : 0;
+        const char  c = at < string->size ? string->bytes[at] : 0;
         const char *entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '\'' ? "&#39;" : c == '"' ? "&#34;" : NULL;
         if (!entity && at < string->size) continue;
         WEIR_TRY(weir_jinja_add_part(&text, string, run, at - run));
@@ -39,7 +39,7 @@ static weir_status overflow(weir_jinja_state *state) { return weir_jinja_fail(st
 static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b)
 {
     const bool         markup = a.as.string->markup || b.as.string->markup;
-    weir_jinja_builder text   = weir_jinja_builder_new(state->arena);
+    weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     if (markup) {
         WEIR_TRY(weir_jinja_escape(state, &a, a));
         WEIR_TRY(weir_jinja_escape(state, &b, b));
@@ -122,7 +122,7 @@ static weir_status integers(weir_jinja_state *state, weir_jinja_value *out, int 
             if (operation != '%') return overflow(state);
         } else {
             const bool floors = a % b != 0 && (a < 0) != (b < 0); /* Python rounds down */
-            result            = operation == '%' ? a % b + (floors ? b : 0) : a / b - floors;
+            result = operation == '%' ? a % b + (floors ? b : 0) : a / b - floors;
         }
     }
     *out = weir_jinja_int(result);
@@ -149,14 +149,19 @@ static weir_status floats(weir_jinja_state *state, weir_jinja_value *out, int op
 weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value a, weir_jinja_value b)
 {
     const char name[] = {(char)(operation & 0xff), (char)(operation >> 8), 0};
-    if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b)) return integers(state, out, operation, weir_jinja_as_int(a), weir_jinja_as_int(b));
-    if (weir_jinja_is_number(a) && weir_jinja_is_number(b)) return floats(state, out, operation, weir_jinja_as_float(a), weir_jinja_as_float(b));
+    if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b))
+        return integers(state, out, operation, weir_jinja_as_int(a), weir_jinja_as_int(b));
+    if (weir_jinja_is_number(a) && weir_jinja_is_number(b))
+        return floats(state, out, operation, weir_jinja_as_float(a), weir_jinja_as_float(b));
     if (operation == '%' && a.kind == WEIR_JINJA_STRING) return weir_jinja_format(state, out, a.as.string, b);
     if (operation == '+' && a.kind == WEIR_JINJA_STRING && b.kind == WEIR_JINJA_STRING) return add_strings(state, out, a, b);
-    const bool sequence_a = a.kind == WEIR_JINJA_LIST || a.kind == WEIR_JINJA_TUPLE, sequence_b = b.kind == WEIR_JINJA_LIST || b.kind == WEIR_JINJA_TUPLE;
+    const bool sequence_a = a.kind == WEIR_JINJA_LIST || a.kind == WEIR_JINJA_TUPLE,
+               sequence_b = b.kind == WEIR_JINJA_LIST || b.kind == WEIR_JINJA_TUPLE;
     if (operation == '+' && sequence_a && a.kind == b.kind) return add_lists(state, out, a, b);
-    if (operation == '*' && (sequence_a || a.kind == WEIR_JINJA_STRING) && weir_jinja_is_integer(b)) return repeat(state, out, a, weir_jinja_as_int(b));
-    if (operation == '*' && (sequence_b || b.kind == WEIR_JINJA_STRING) && weir_jinja_is_integer(a)) return repeat(state, out, b, weir_jinja_as_int(a));
+    if (operation == '*' && (sequence_a || a.kind == WEIR_JINJA_STRING) && weir_jinja_is_integer(b))
+        return repeat(state, out, a, weir_jinja_as_int(b));
+    if (operation == '*' && (sequence_b || b.kind == WEIR_JINJA_STRING) && weir_jinja_is_integer(a))
+        return repeat(state, out, b, weir_jinja_as_int(a));
     return unsupported(state, name, a, b);
 }
 
@@ -175,7 +180,10 @@ weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int
 /* A bound on what comparing two values costs: strings by bytes, lists by items. */
 static size_t cost(weir_jinja_value v)
 {
-    return v.kind == WEIR_JINJA_STRING ? v.as.string->size : weir_jinja_is_list(v) ? v.as.list->count * 32 : v.kind == WEIR_JINJA_DICT ? v.as.dict->count * 64 : 0;
+    return v.kind == WEIR_JINJA_STRING ? v.as.string->size
+           : weir_jinja_is_list(v)     ? v.as.list->count * 32
+           : v.kind == WEIR_JINJA_DICT ? v.as.dict->count * 64
+                                       : 0;
 }
 
 static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value item, weir_jinja_value in)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { PARSE_DEPTH = 150 };
+enum { PARSE_DEPTH = 400 };
 
 weir_status weir_jinja_parse_fail(weir_jinja_parser *p, const char *reason)
 {
@@ -94,7 +94,8 @@ static weir_status parse_body(weir_jinja_parser *p, weir_jinja_nodes *out, const
     for (;;) {
         if (p->token->kind == WEIR_JINJA_TOKEN_END) {
             if (!ends) break;
-            return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: the template ends where '%s' is missing", p->token->line, ends[0]);
+            return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: the template ends where '%s' is missing", p->token->line,
+                                  ends[0]);
         }
         if (ends && at_tag(p, ends)) {
             p->token++;
@@ -134,7 +135,7 @@ static weir_status parse_block(weir_jinja_parser *p, weir_jinja_nodes *out, cons
 static weir_status parse_if(weir_jinja_parser *p, weir_jinja_node *node)
 {
     static const char *const ends[] = {"endif", "elif", "else", NULL}, *const end[] = {"endif", NULL};
-    node->kind                      = WEIR_JINJA_IF;
+    node->kind = WEIR_JINJA_IF;
     do {
         weir_jinja_node *test = NULL, *body = NULL;
         p->token++; /* if, elif */
@@ -156,14 +157,14 @@ static weir_status parse_if(weir_jinja_parser *p, weir_jinja_node *node)
 static weir_status parse_for(weir_jinja_parser *p, weir_jinja_node *node)
 {
     static const char *const ends[] = {"endfor", "else", NULL}, *const end[] = {"endfor", NULL};
-    node->kind                      = WEIR_JINJA_FOR;
+    node->kind = WEIR_JINJA_FOR;
     p->token++;
     WEIR_TRY(weir_jinja_parse_target(p, &node->left));
     if (!weir_jinja_skip_name(p, "in")) return weir_jinja_parse_fail(p, "'in' is expected here");
     WEIR_TRY(weir_jinja_parse_tuple(p, &node->right, false));
     if (weir_jinja_skip_name(p, "if")) WEIR_TRY(weir_jinja_parse_expression(p, &node->test, true));
     const int macros = p->macros;
-    node->operation  = weir_jinja_skip_name(p, "recursive") ? WEIR_JINJA_RECURSIVE : 0;
+    node->operation = weir_jinja_skip_name(p, "recursive") ? WEIR_JINJA_RECURSIVE : 0;
     WEIR_TRY(end_tag(p));
     p->loops++;
     WEIR_TRY(parse_body(p, &node->body, ends));
@@ -217,8 +218,8 @@ static weir_status parse_macro_body(weir_jinja_parser *p, weir_jinja_node *macro
     p->macros++;
     WEIR_TRY(parse_block(p, &macro->body, end));
     macro->operation = p->wants;
-    p->wants         = outer_wants;
-    p->loops         = outer_loops;
+    p->wants = outer_wants;
+    p->loops = outer_loops;
     return WEIR_OK;
 }
 
@@ -234,7 +235,7 @@ static weir_status parse_macro(weir_jinja_parser *p, weir_jinja_node *node)
 static weir_status parse_call_block(weir_jinja_parser *p, weir_jinja_node *node)
 {
     weir_jinja_node *caller = NULL;
-    node->kind              = WEIR_JINJA_CALL_BLOCK;
+    node->kind = WEIR_JINJA_CALL_BLOCK;
     WEIR_TRY(weir_jinja_node_new(p, &caller, WEIR_JINJA_MACRO_OF));
     weir_jinja_value name;
     WEIR_TRY(weir_jinja_string_view(p->arena, &name, "caller", 6, WEIR_JINJA_TEMPLATE));
@@ -290,10 +291,15 @@ static weir_status parse_jump(weir_jinja_parser *p, weir_jinja_node *node)
 
 static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out)
 {
-    static const struct { const char *name; weir_status (*parse)(weir_jinja_parser *, weir_jinja_node *); } statements[] = {
-        {"if", parse_if},         {"for", parse_for},   {"set", parse_set},       {"macro", parse_macro},
-        {"break", parse_jump},    {"continue", parse_jump}, {"call", parse_call_block}, {"filter", parse_filter_block},
-        {"with", parse_with},     {"generation", parse_generation},
+    static const struct {
+        const char *name;
+        weir_status (*parse)(weir_jinja_parser *, weir_jinja_node *);
+    } statements[] = {
+        {"if", parse_if},           {"for", parse_for},
+        {"set", parse_set},         {"macro", parse_macro},
+        {"break", parse_jump},      {"continue", parse_jump},
+        {"call", parse_call_block}, {"filter", parse_filter_block},
+        {"with", parse_with},       {"generation", parse_generation},
     };
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         weir_jinja_node *node = NULL;

@@ -6,11 +6,11 @@
 typedef struct weir_jinja_parser {
     weir_jinja_arena       *arena;
     weir_error             *error;
-    const weir_jinja_token *token; /* the one to read next */
-    int                     depth; /* of nested expressions and blocks */
-    int                     loops; /* open loops: break and continue are legal */
+    const weir_jinja_token *token;  /* the one to read next */
+    int                     depth;  /* of nested expressions and blocks */
+    int                     loops;  /* open loops: break and continue are legal */
     int                     macros; /* macros and call blocks seen so far */
-    int                     wants; /* names of the macro being read: WEIR_JINJA_WANTS_* */
+    int                     wants;  /* names of the macro being read: WEIR_JINJA_WANTS_* */
 } weir_jinja_parser;
 
 WEIR_MUST_CHECK weir_status weir_jinja_parse_fail(weir_jinja_parser *parser, const char *reason);

@@ -72,13 +72,13 @@ static const char *simple_escape(uint32_t code, bool json)
 static weir_status repr_string(weir_jinja_builder *out, const weir_jinja_string *string)
 {
     const bool  single = memchr(string->bytes, '\'', string->size) != NULL, twofold = memchr(string->bytes, '"', string->size) != NULL;
-    const char *quote  = single && !twofold ? "\"" : "'";
+    const char *quote = single && !twofold ? "\"" : "'";
     const weir_jinja_origin around = origin_of_string(string);
     WEIR_TRY(weir_jinja_add(out, quote, 1, around));
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
         char                    text[16];
-        const uint32_t          code    = weir_jinja_decode(string->bytes + at, string->size - at, &size);
-        const weir_jinja_origin origin  = weir_jinja_string_origin(string, at, &end);
+        const uint32_t          code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
+        const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
         const char             *escaped = simple_escape(code, false);
         if (code == (unsigned char)*quote) escaped = "\\'";
         if (!escaped && !weir_jinja_printable(code)) {
@@ -93,7 +93,7 @@ static weir_status repr_string(weir_jinja_builder *out, const weir_jinja_string 
 
 static weir_status repr_list(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
 {
-    const bool              tuple  = v.kind == WEIR_JINJA_TUPLE;
+    const bool              tuple = v.kind == WEIR_JINJA_TUPLE;
     const weir_jinja_origin origin = origin_of(v);
     WEIR_TRY(weir_jinja_add_text(out, tuple ? "(" : "[", origin));
     for (size_t i = 0; i < v.as.list->count; i++) {
@@ -106,7 +106,7 @@ static weir_status repr_list(weir_jinja_state *state, weir_jinja_builder *out, w
 static weir_status repr_dict(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
 {
     const weir_jinja_origin origin = origin_of(v);
-    bool                    first  = true;
+    bool                    first = true;
     WEIR_TRY(weir_jinja_add_text(out, "{", origin));
     for (size_t i = 0; i < v.as.dict->count; i++) {
         const weir_jinja_entry *entry = &v.as.dict->entries[i];
@@ -162,7 +162,7 @@ weir_status weir_jinja_print(weir_jinja_state *state, weir_jinja_builder *out, w
 weir_status weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
-    *out                    = v;
+    *out = v;
     if (v.kind == WEIR_JINJA_STRING) return WEIR_OK;
     WEIR_TRY(weir_jinja_print(state, &text, v));
     return weir_jinja_builder_finish(&text, out);
@@ -192,7 +192,7 @@ static weir_status write_string(json_writer *writer, const weir_jinja_string *st
         WEIR_TRY(weir_jinja_add_part(writer->out, string, at, run - at));
         if (run == string->size) break;
         char           text[16];
-        const uint32_t code    = weir_jinja_decode(string->bytes + run, string->size - run, &size);
+        const uint32_t code = weir_jinja_decode(string->bytes + run, string->size - run, &size);
         const char    *escaped = simple_escape(code, true);
         if (!escaped && code >= 0x10000)
             (void)snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + ((code - 0x10000) & 0x3ff));

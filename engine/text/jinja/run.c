@@ -40,8 +40,7 @@ static weir_status assign_tuple(weir_jinja_state *state, const weir_jinja_node *
 {
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(state, &items, v));
-    if (items->count != target->items.count)
-        return weir_jinja_fail(state, "%zu values for %zu names", items->count, target->items.count);
+    if (items->count != target->items.count) return weir_jinja_fail(state, "%zu values for %zu names", items->count, target->items.count);
     for (size_t i = 0; i < target->items.count; i++) WEIR_TRY(assign(state, target->items.items[i], items->items[i]));
     return WEIR_OK;
 }
@@ -79,7 +78,7 @@ static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
 {
     if (loop->turn && !loop->turn->names.slots && !(loop->node->operation & WEIR_JINJA_KEEPS_SCOPE)) {
         loop->turn->names.count = loop->turn->names.live = 1;
-        state->scope                                     = loop->turn;
+        state->scope = loop->turn;
         return WEIR_OK;
     }
     WEIR_TRY(weir_jinja_scope_new(state, &loop->turn, loop->outer));
@@ -102,7 +101,7 @@ weir_status weir_jinja_loop_run(weir_jinja_state *state, const weir_jinja_node *
                                 int depth)
 {
     weir_jinja_loop *loop = NULL;
-    jump             to   = JUMP_NONE;
+    jump             to = JUMP_NONE;
     WEIR_TRY(weir_jinja_alloc(state->arena, &loop, sizeof *loop));
     *loop = (weir_jinja_loop){.node = node, .outer = outer, .depth = depth};
     WEIR_TRY(weir_jinja_items(state, &loop->source, items));
@@ -114,7 +113,7 @@ weir_status weir_jinja_loop_run(weir_jinja_state *state, const weir_jinja_node *
     }
     if (loop->index > 0 || node->otherwise.count == 0) return WEIR_OK;
     weir_jinja_scope *before = state->scope;
-    to                       = JUMP_NONE;
+    to = JUMP_NONE;
     WEIR_TRY(weir_jinja_scope_new(state, &state->scope, outer));
     WEIR_TRY(run_body(state, &node->otherwise, &to));
     state->scope = before;
@@ -133,16 +132,16 @@ static weir_status run_for(weir_jinja_state *state, const weir_jinja_node *node)
 /* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are any. */
 static weir_status capture(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_nodes *body, const weir_jinja_node *filters)
 {
-    weir_jinja_builder  text  = weir_jinja_builder_new(state->arena);
+    weir_jinja_builder  text = weir_jinja_builder_new(state->arena);
     weir_jinja_builder *outer = state->out;
     weir_jinja_scope   *scope = state->scope;
-    jump                to    = JUMP_NONE;
+    jump                to = JUMP_NONE;
     WEIR_TRY(weir_jinja_scope_new(state, &state->scope, scope));
     state->out = &text;
     WEIR_TRY(run_body(state, body, &to));
     if (filters) WEIR_TRY(weir_jinja_eval(state, out, filters));
     else WEIR_TRY(weir_jinja_builder_finish(&text, out));
-    state->out   = outer;
+    state->out = outer;
     state->scope = scope;
     return WEIR_OK;
 }
@@ -168,7 +167,7 @@ static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out, co
     weir_jinja_macro *macro = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &macro, sizeof *macro));
     *macro = (weir_jinja_macro){.node = node, .scope = state->scope};
-    *out   = (weir_jinja_value){.kind = WEIR_JINJA_MACRO, .as.macro = macro};
+    *out = (weir_jinja_value){.kind = WEIR_JINJA_MACRO, .as.macro = macro};
     return WEIR_OK;
 }
 
@@ -194,18 +193,18 @@ static weir_status run_call_block(weir_jinja_state *state, const weir_jinja_node
 }
 
 /* The value of parameter `index`: by place, by name, by default; used[] marks the named arguments that were taken. */
-static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node *node, size_t index,
-                                  const weir_jinja_arguments *arguments, bool *used)
+static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node *node, size_t index, const weir_jinja_arguments *arguments,
+                                  bool *used)
 {
     weir_jinja_string *name = node->items.items[index]->name;
     const size_t       first_default = node->items.count - node->named.count;
-    weir_jinja_value   v             = weir_jinja_undefined(name->bytes);
-    bool               given         = index < arguments->count;
+    weir_jinja_value   v = weir_jinja_undefined(name->bytes);
+    bool               given = index < arguments->count;
     if (given) v = arguments->items[index];
     for (size_t i = 0; i < arguments->n_named; i++) {
         if (used[i] || !weir_jinja_string_same(arguments->names[i], name)) continue;
         if (given) return weir_jinja_fail(state, "macro got multiple values for argument '%.60s'", name->bytes);
-        v       = arguments->named[i];
+        v = arguments->named[i];
         used[i] = given = true;
     }
     if (!given && index >= first_default) WEIR_TRY(weir_jinja_eval(state, &v, node->named.items[index - first_default]->left));
@@ -215,9 +214,9 @@ static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node
 /* What no parameter took: caller, kwargs, varargs, or an error. */
 static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *node, const weir_jinja_arguments *arguments, const bool *used)
 {
-    weir_jinja_dict *kwargs  = NULL;
+    weir_jinja_dict *kwargs = NULL;
     weir_jinja_list *varargs = NULL;
-    weir_jinja_value caller  = weir_jinja_undefined("caller");
+    weir_jinja_value caller = weir_jinja_undefined("caller");
     WEIR_TRY(weir_jinja_dict_new(state->arena, &kwargs));
     WEIR_TRY(weir_jinja_list_new(state->arena, &varargs, 0));
     for (size_t i = 0; i < arguments->n_named; i++) {
@@ -241,18 +240,18 @@ static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *nod
 weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_macro *macro,
                                   const weir_jinja_arguments *arguments)
 {
-    const weir_jinja_node *node  = macro->node;
+    const weir_jinja_node *node = macro->node;
     weir_jinja_scope      *scope = state->scope;
     weir_jinja_builder     text = weir_jinja_builder_new(state->arena), *outer = state->out;
     bool                  *used = NULL;
-    jump                   to   = JUMP_NONE;
+    jump                   to = JUMP_NONE;
     WEIR_TRY(weir_jinja_alloc(state->arena, &used, arguments->n_named * sizeof *used));
     WEIR_TRY(weir_jinja_scope_new(state, &state->scope, macro->scope));
     for (size_t i = 0; i < node->items.count; i++) WEIR_TRY(bind_parameter(state, node, i, arguments, used));
     WEIR_TRY(bind_rest(state, node, arguments, used));
     state->out = &text;
     WEIR_TRY(run_body(state, &node->body, &to));
-    state->out   = outer;
+    state->out = outer;
     state->scope = scope;
     return weir_jinja_builder_finish(&text, out);
 }

@@ -8,9 +8,9 @@ typedef weir_jinja_state           S;
 typedef weir_jinja_value           V;
 typedef const weir_jinja_arguments A;
 
-#define BIND(names)                              \
-    V        given_values[6] = {0};              \
-    unsigned given           = 0;                \
+#define BIND(names)                                                                                                                        \
+    V        given_values[6] = {0};                                                                                                        \
+    unsigned given = 0;                                                                                                                    \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
 
@@ -49,7 +49,9 @@ static weir_status fold(S *s, V *out, V v, bool ignore_case)
 
 /* Sorting ----------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct keyed { V key, item; } keyed;
+typedef struct keyed {
+    V key, item;
+} keyed;
 
 static weir_status before(S *s, bool *out, V a, V b) { return weir_jinja_relation(s, out, '<', a, b); }
 
@@ -63,7 +65,8 @@ static weir_status sort_keyed(S *s, keyed *items, keyed *spare, size_t n, bool r
     size_t i = 0, j = half;
     for (size_t k = 0; k < n; k++) {
         bool right = i == half;
-        if (i < half && j < n) WEIR_TRY(reverse ? before(s, &right, items[i].key, items[j].key) : before(s, &right, items[j].key, items[i].key));
+        if (i < half && j < n)
+            WEIR_TRY(reverse ? before(s, &right, items[i].key, items[j].key) : before(s, &right, items[j].key, items[i].key));
         spare[k] = right ? items[j++] : items[i++];
     }
     memcpy(items, spare, n * sizeof *items);
@@ -74,7 +77,7 @@ static weir_status sort_list(S *s, V *out, weir_jinja_list *from, V attribute, b
 {
     keyed           *items = NULL, *spare = NULL;
     weir_jinja_list *list = NULL;
-    const size_t     n    = from->count;
+    const size_t     n = from->count;
     WEIR_TRY(weir_jinja_alloc(s->arena, &items, n * sizeof *items));
     WEIR_TRY(weir_jinja_alloc(s->arena, &spare, n * sizeof *spare));
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, n));
@@ -86,7 +89,7 @@ static weir_status sort_list(S *s, V *out, weir_jinja_list *from, V attribute, b
     WEIR_TRY(sort_keyed(s, items, spare, n, reverse));
     for (; list->count < n; list->count++) list->items[list->count] = items[list->count].item;
     list->user = from->user;
-    *out       = from_list(WEIR_JINJA_LIST, list);
+    *out = from_list(WEIR_JINJA_LIST, list);
     return WEIR_OK;
 }
 
@@ -95,9 +98,11 @@ static weir_status filter_sort(S *s, V *out, V v, A *a)
     BIND("reverse case_sensitive attribute");
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(s, &items, v));
-    if (GIVEN(2) && given_values[2].kind == WEIR_JINJA_STRING && memchr(given_values[2].as.string->bytes, ',', given_values[2].as.string->size))
+    if (GIVEN(2) && given_values[2].kind == WEIR_JINJA_STRING &&
+        memchr(given_values[2].as.string->bytes, ',', given_values[2].as.string->size))
         return weir_jinja_fail(s, "sort by several attributes is not supported");
-    return sort_list(s, out, items, given_values[2], !(GIVEN(1) && weir_jinja_truth(given_values[1])), GIVEN(0) && weir_jinja_truth(given_values[0]));
+    return sort_list(s, out, items, given_values[2], !(GIVEN(1) && weir_jinja_truth(given_values[1])),
+                     GIVEN(0) && weir_jinja_truth(given_values[0]));
 }
 
 static weir_status filter_dictsort(S *s, V *out, V v, A *a)
@@ -108,7 +113,8 @@ static weir_status filter_dictsort(S *s, V *out, V v, A *a)
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(s, v);
     if (v.kind != WEIR_JINJA_DICT) return weir_jinja_fail(s, "'%s' object has no attribute 'items'", weir_jinja_type_name(v));
     WEIR_TRY(weir_jinja_dict_list(s, &pairs, v.as.dict, 'i'));
-    return sort_list(s, out, pairs.as.list, weir_jinja_int(by_value), !(GIVEN(0) && weir_jinja_truth(given_values[0])), GIVEN(2) && weir_jinja_truth(given_values[2]));
+    return sort_list(s, out, pairs.as.list, weir_jinja_int(by_value), !(GIVEN(0) && weir_jinja_truth(given_values[0])),
+                     GIVEN(2) && weir_jinja_truth(given_values[2]));
 }
 
 static weir_status filter_unique(S *s, V *out, V v, A *a)
@@ -182,7 +188,7 @@ static weir_status filter_list(S *s, V *out, V v, A *a)
 {
     (void)a;
     const V          all[3] = {weir_jinja_none(), weir_jinja_none(), weir_jinja_none()};
-    weir_jinja_list *items  = NULL;
+    weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(s, &items, v));
     return weir_jinja_slice(s, out, from_list(WEIR_JINJA_LIST, items), all);
 }
@@ -204,8 +210,8 @@ static weir_status filter_items(S *s, V *out, V v, A *a)
 static weir_status filter_join(S *s, V *out, V v, A *a)
 {
     BIND("d attribute");
-    weir_jinja_list   *items     = NULL;
-    weir_jinja_builder text      = weir_jinja_builder_new(s->arena);
+    weir_jinja_list   *items = NULL;
+    weir_jinja_builder text = weir_jinja_builder_new(s->arena);
     V                  separator = weir_jinja_undefined(NULL), item;
     if (GIVEN(0)) WEIR_TRY(weir_jinja_to_string(s, &separator, given_values[0]));
     WEIR_TRY(weir_jinja_items(s, &items, v));
@@ -242,7 +248,7 @@ static weir_status filter_reverse(S *s, V *out, V v, A *a)
 {
     (void)a;
     const V          backwards[3] = {weir_jinja_none(), weir_jinja_none(), weir_jinja_int(-1)};
-    weir_jinja_list *items        = NULL;
+    weir_jinja_list *items = NULL;
     if (v.kind == WEIR_JINJA_STRING) return weir_jinja_slice(s, out, v, backwards);
     WEIR_TRY(weir_jinja_items(s, &items, v));
     WEIR_TRY(weir_jinja_slice(s, out, from_list(WEIR_JINJA_LIST, items), backwards));
@@ -256,14 +262,16 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
     BIND("size fill_with");
     weir_jinja_list *items = NULL, *list = NULL;
     const bool       fill = GIVEN(1) && given_values[1].kind != WEIR_JINJA_NONE;
-    if (!GIVEN(0) || !weir_jinja_is_integer(given_values[0]) || weir_jinja_as_int(given_values[0]) < 1 || weir_jinja_as_int(given_values[0]) > 100000)
+    if (!GIVEN(0) || !weir_jinja_is_integer(given_values[0]) || weir_jinja_as_int(given_values[0]) < 1 ||
+        weir_jinja_as_int(given_values[0]) > 100000)
         return weir_jinja_fail(s, "batch and slice want a number of 1 to 100000");
     const size_t n = (size_t)weir_jinja_as_int(given_values[0]);
     WEIR_TRY(weir_jinja_items(s, &items, v));
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
-    const size_t parts = columns ? n : (items->count + n - 1) / n, least = columns ? items->count / n : n, longer = columns ? items->count % n : 0;
+    const size_t parts = columns ? n : (items->count + n - 1) / n, least = columns ? items->count / n : n,
+                 longer = columns ? items->count % n : 0;
     for (size_t i = 0, at = 0; i < parts; i++) {
-        weir_jinja_list *row  = NULL;
+        weir_jinja_list *row = NULL;
         size_t           size = least + (i < longer);
         WEIR_TRY(weir_jinja_step(s, size * sizeof v));
         WEIR_TRY(weir_jinja_list_new(s->arena, &row, size));
@@ -299,7 +307,7 @@ static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wante
     if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v)) WEIR_TRY(weir_jinja_items(s, &items, v)); /* None gives nothing */
     for (size_t i = 0; items && i < items->count; i++) {
         V    subject = items->items[i];
-        bool holds   = false;
+        bool holds = false;
         WEIR_TRY(weir_jinja_step(s, 0));
         if (by_attribute) WEIR_TRY(path(s, &subject, subject, a->items[0], NULL));
         if (a->count > test_at) WEIR_TRY(weir_jinja_apply_test(s, &holds, a->items[test_at].as.string, subject, &rest));
@@ -324,7 +332,8 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
         else if (weir_jinja_string_is(a->names[i], "default")) fallback = &a->named[i];
         else return weir_jinja_fail(s, "map has no argument '%.60s'", a->names[i]->bytes);
     }
-    if (!attribute && (a->count == 0 || a->items[0].kind != WEIR_JINJA_STRING)) return weir_jinja_fail(s, "map wants a filter or an attribute");
+    if (!attribute && (a->count == 0 || a->items[0].kind != WEIR_JINJA_STRING))
+        return weir_jinja_fail(s, "map wants a filter or an attribute");
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
     if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v)) WEIR_TRY(weir_jinja_items(s, &items, v));
     for (size_t i = 0; items && i < items->count; i++) {
@@ -339,10 +348,26 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
 }
 
 const weir_jinja_filter_entry weir_jinja_sequence_filters[] = {
-    {"length", filter_length},         {"count", filter_length},     {"list", filter_list},       {"items", filter_items},
-    {"dictsort", filter_dictsort},     {"join", filter_join},        {"first", filter_first},     {"last", filter_last},
-    {"reverse", filter_reverse},       {"sort", filter_sort},        {"unique", filter_unique},   {"min", filter_min},
-    {"max", filter_max},               {"sum", filter_sum},          {"select", filter_select},   {"reject", filter_reject},
-    {"selectattr", filter_selectattr}, {"rejectattr", filter_rejectattr}, {"map", filter_map},    {"batch", filter_batch},
-    {"slice", filter_slice},           {NULL, NULL},
+    {"length", filter_length},
+    {"count", filter_length},
+    {"list", filter_list},
+    {"items", filter_items},
+    {"dictsort", filter_dictsort},
+    {"join", filter_join},
+    {"first", filter_first},
+    {"last", filter_last},
+    {"reverse", filter_reverse},
+    {"sort", filter_sort},
+    {"unique", filter_unique},
+    {"min", filter_min},
+    {"max", filter_max},
+    {"sum", filter_sum},
+    {"select", filter_select},
+    {"reject", filter_reject},
+    {"selectattr", filter_selectattr},
+    {"rejectattr", filter_rejectattr},
+    {"map", filter_map},
+    {"batch", filter_batch},
+    {"slice", filter_slice},
+    {NULL, NULL},
 };

@@ -58,7 +58,8 @@ WEIR_MUST_CHECK weir_status weir_jinja_eval(weir_jinja_state *state, weir_jinja_
 WEIR_MUST_CHECK weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_arguments *out, const weir_jinja_node *call);
 WEIR_MUST_CHECK weir_status weir_jinja_run(weir_jinja_state *state, const weir_jinja_nodes *body);
 WEIR_MUST_CHECK weir_status weir_jinja_scope_new(weir_jinja_state *state, weir_jinja_scope **out, weir_jinja_scope *parent);
-WEIR_MUST_CHECK weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scope, const char *name, weir_jinja_value value);
+WEIR_MUST_CHECK weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scope, const char *name,
+                                                 weir_jinja_value value);
 /* Items of `loop` that passed its test are at least `count` afterwards, or there are no more. */
 WEIR_MUST_CHECK weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop, size_t count);
 WEIR_MUST_CHECK weir_status weir_jinja_loop_run(weir_jinja_state *state, const weir_jinja_node *node, weir_jinja_value items,
@@ -96,7 +97,7 @@ WEIR_MUST_CHECK weir_status weir_jinja_bind(weir_jinja_state *state, const char 
 
 /* methods.c */
 int weir_jinja_method_find(weir_jinja_value receiver, const weir_jinja_string *name); /* -1: the type has no such method */
-WEIR_MUST_CHECK weir_status weir_jinja_method_call(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
+WEIR_MUST_CHECK weir_status weir_jinja_call_method(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
                                                    const weir_jinja_arguments *arguments);
 
 /* str.replace; limit < 0: all. */
@@ -113,15 +114,15 @@ typedef struct weir_jinja_filter_entry {
     weir_jinja_filter filter;
 } weir_jinja_filter_entry;
 extern const weir_jinja_filter_entry weir_jinja_text_filters[], weir_jinja_sequence_filters[]; /* end with a NULL name */
-WEIR_MUST_CHECK weir_status weir_jinja_apply_filter(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *name,
-                                                    weir_jinja_value v, const weir_jinja_arguments *arguments);
+WEIR_MUST_CHECK weir_status          weir_jinja_apply_filter(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *name,
+                                                             weir_jinja_value v, const weir_jinja_arguments *arguments);
 WEIR_MUST_CHECK weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out, const weir_jinja_string *name, weir_jinja_value v,
                                                   const weir_jinja_arguments *arguments);
 
 /* print.c: str() and repr() of Python, and JSON. */
 typedef struct weir_jinja_json_style {
     bool        ascii, sorted;
-    const char *indent;    /* NULL: one line; else the text of one level */
+    const char *indent;     /* NULL: one line; else the text of one level */
     const char *item, *key; /* separators */
 } weir_jinja_json_style;
 WEIR_MUST_CHECK weir_status weir_jinja_print(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v);
@@ -135,12 +136,18 @@ WEIR_MUST_CHECK weir_status weir_jinja_to_string(weir_jinja_state *state, weir_j
 WEIR_MUST_CHECK weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *format,
                                               weir_jinja_value v);
 /* repr() of a float; `out` has room for 32 bytes. */
-void weir_jinja_float_text(char out[32], double value);
+void                        weir_jinja_float_text(char out[32], double value);
 
 /* letters.c: case of letters. TITLE is str.title of Python, WORDS the filter title: a word begins behind white space or one of -({[<. */
-typedef enum weir_jinja_case { WEIR_JINJA_LOWER, WEIR_JINJA_UPPER, WEIR_JINJA_TITLE, WEIR_JINJA_CAPITALIZE, WEIR_JINJA_WORDS } weir_jinja_case;
+typedef enum weir_jinja_case {
+    WEIR_JINJA_LOWER,
+    WEIR_JINJA_UPPER,
+    WEIR_JINJA_TITLE,
+    WEIR_JINJA_CAPITALIZE,
+    WEIR_JINJA_WORDS
+} weir_jinja_case;
 WEIR_MUST_CHECK weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
                                                    weir_jinja_case letters);
-bool weir_jinja_printable(uint32_t code); /* str.isprintable */
-bool weir_jinja_is_letter(uint32_t code);
-bool weir_jinja_is_digit(uint32_t code);
+bool                        weir_jinja_printable(uint32_t code); /* str.isprintable */
+bool                        weir_jinja_is_letter(uint32_t code);
+bool                        weir_jinja_is_digit(uint32_t code);

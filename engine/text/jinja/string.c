@@ -7,18 +7,16 @@
 
 enum { BUILDER_LIMIT = 64 << 20 };
 
-weir_status weir_jinja_string_view(weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size,
-                                   weir_jinja_origin origin)
+weir_status weir_jinja_string_view(weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size, weir_jinja_origin origin)
 {
     weir_jinja_string *string = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &string, sizeof *string));
     *string = (weir_jinja_string){.bytes = bytes, .size = size, .count = SIZE_MAX, .origin = origin};
-    *out    = weir_jinja_from_string(string);
+    *out = weir_jinja_from_string(string);
     return WEIR_OK;
 }
 
-weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size,
-                                   weir_jinja_origin origin)
+weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size, weir_jinja_origin origin)
 {
     char *copy = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &copy, size + 1));
@@ -26,17 +24,16 @@ weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *ou
     return weir_jinja_string_view(arena, out, copy, size, origin);
 }
 
-weir_status weir_jinja_substring(weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string, size_t begin,
-                                 size_t size)
+weir_status weir_jinja_substring(weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string, size_t begin, size_t size)
 {
     weir_jinja_string *part = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &part, sizeof *part));
-    *part       = *string;
+    *part = *string;
     part->bytes = string->bytes + begin;
-    part->size  = size;
-    part->base  = string->base + begin;
+    part->size = size;
+    part->base = string->base + begin;
     part->count = string->count == string->size ? size : SIZE_MAX; /* ASCII stays ASCII */
-    *out        = weir_jinja_from_string(part);
+    *out = weir_jinja_from_string(part);
     return WEIR_OK;
 }
 
@@ -44,11 +41,12 @@ size_t weir_jinja_string_count(weir_jinja_string *string)
 {
     if (string->count != SIZE_MAX) return string->count;
     size_t        count = 0;
-    unsigned char all   = 0;
+    unsigned char all = 0;
     for (size_t i = 0; i < string->size; i++) all |= (unsigned char)string->bytes[i];
     if (all < 0x80) count = string->size;
     else
-        for (size_t i = 0, size = 0; i < string->size; i += size, count++) (void)weir_jinja_decode(string->bytes + i, string->size - i, &size);
+        for (size_t i = 0, size = 0; i < string->size; i += size, count++)
+            (void)weir_jinja_decode(string->bytes + i, string->size - i, &size);
     string->count = count;
     return count;
 }
@@ -118,8 +116,8 @@ static bool in_set(const weir_jinja_string *set, const char *bytes, size_t size,
     return size <= set->size && memmem(set->bytes, set->size, bytes, size) != NULL;
 }
 
-weir_status weir_jinja_strip(weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string,
-                             const weir_jinja_string *set, bool left, bool right)
+weir_status weir_jinja_strip(weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string, const weir_jinja_string *set,
+                             bool left, bool right)
 {
     size_t begin = 0, end = string->size, size = 0;
     while (left && begin < end) {
@@ -140,10 +138,10 @@ weir_status weir_jinja_strip(weir_jinja_arena *arena, weir_jinja_value *out, con
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
 {
     const unsigned char *b = (const unsigned char *)bytes;
-    *size                  = 1;
+    *size = 1;
     if (b[0] < 0xc2 || b[0] > 0xf4) return b[0];
-    const size_t   want = b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
-    uint32_t       code = b[0] & (0x7fu >> want);
+    const size_t want = b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
+    uint32_t     code = b[0] & (0x7fu >> want);
     if (want > n) return b[0];
     for (size_t i = 1; i < want; i++) {
         if ((b[i] & 0xc0) != 0x80) return b[0];
@@ -184,10 +182,7 @@ bool weir_jinja_is_space(uint32_t code)
 
 /* Building --------------------------------------------------------------------------------------------------------------------- */
 
-weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
-{
-    return (weir_jinja_builder){.arena = arena, .limit = BUILDER_LIMIT};
-}
+weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena) { return (weir_jinja_builder){.arena = arena, .limit = BUILDER_LIMIT}; }
 
 weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_t size, weir_jinja_origin origin)
 {
@@ -237,7 +232,7 @@ weir_status weir_jinja_builder_finish(weir_jinja_builder *builder, weir_jinja_va
     const weir_jinja_origin origin = builder->n_spans ? builder->spans[0].origin : WEIR_JINJA_TEMPLATE;
     WEIR_TRY(weir_jinja_string_view(builder->arena, out, builder->bytes ? builder->bytes : "", builder->size, origin));
     if (builder->n_spans > 1) {
-        out->as.string->spans   = builder->spans;
+        out->as.string->spans = builder->spans;
         out->as.string->n_spans = builder->n_spans;
     }
     return WEIR_OK;

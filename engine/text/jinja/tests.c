@@ -7,9 +7,13 @@
 /* Tests of the value alone: -1 when there is no test of this name. */
 static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
 {
-    const weir_jinja_kind kind     = v.kind;
-    const bool            sequence = kind == WEIR_JINJA_STRING || kind == WEIR_JINJA_LIST || kind == WEIR_JINJA_TUPLE || kind == WEIR_JINJA_DICT || kind == WEIR_JINJA_UNDEFINED;
-    const struct { const char *name; bool holds; } tests[] = {
+    const weir_jinja_kind kind = v.kind;
+    const bool sequence = kind == WEIR_JINJA_STRING || kind == WEIR_JINJA_LIST || kind == WEIR_JINJA_TUPLE || kind == WEIR_JINJA_DICT ||
+                          kind == WEIR_JINJA_UNDEFINED;
+    const struct {
+        const char *name;
+        bool        holds;
+    } tests[] = {
         {"defined", kind != WEIR_JINJA_UNDEFINED},
         {"undefined", kind == WEIR_JINJA_UNDEFINED},
         {"none", kind == WEIR_JINJA_NONE},
@@ -23,7 +27,8 @@ static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
         {"integer", kind == WEIR_JINJA_INT},
         {"float", kind == WEIR_JINJA_FLOAT},
         {"number", weir_jinja_is_number(v)},
-        {"callable", kind == WEIR_JINJA_MACRO || kind == WEIR_JINJA_FUNCTION || kind == WEIR_JINJA_METHOD || kind == WEIR_JINJA_LOOP || kind == WEIR_JINJA_UNDEFINED},
+        {"callable", kind == WEIR_JINJA_MACRO || kind == WEIR_JINJA_FUNCTION || kind == WEIR_JINJA_METHOD || kind == WEIR_JINJA_LOOP ||
+                         kind == WEIR_JINJA_UNDEFINED},
         {"escaped", kind == WEIR_JINJA_STRING && v.as.string->markup},
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
@@ -33,10 +38,16 @@ static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
 
 static int relation_of(const weir_jinja_string *name)
 {
-    static const struct { const char *names[4]; int operation; } relations[] = {
-        {{"eq", "equalto", "==", NULL}, WEIR_JINJA_OP('=', '=')}, {{"ne", "!=", NULL}, WEIR_JINJA_OP('!', '=')},
-        {{"lt", "lessthan", "<", NULL}, '<'},                    {{"le", "<=", NULL}, WEIR_JINJA_OP('<', '=')},
-        {{"gt", "greaterthan", ">", NULL}, '>'},                 {{"ge", ">=", NULL}, WEIR_JINJA_OP('>', '=')},
+    static const struct {
+        const char *names[4];
+        int         operation;
+    } relations[] = {
+        {{"eq", "equalto", "==", NULL}, WEIR_JINJA_OP('=', '=')},
+        {{"ne", "!=", NULL}, WEIR_JINJA_OP('!', '=')},
+        {{"lt", "lessthan", "<", NULL}, '<'},
+        {{"le", "<=", NULL}, WEIR_JINJA_OP('<', '=')},
+        {{"gt", "greaterthan", ">", NULL}, '>'},
+        {{"ge", ">=", NULL}, WEIR_JINJA_OP('>', '=')},
         {{"in", NULL}, 'i'},
     };
     for (size_t i = 0; i < sizeof relations / sizeof *relations; i++)
@@ -90,7 +101,7 @@ static weir_status has_case(weir_jinja_state *state, bool *out, weir_jinja_value
 weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out, const weir_jinja_string *name, weir_jinja_value v,
                                   const weir_jinja_arguments *arguments)
 {
-    const int kind = kind_test(name, v), relation = relation_of(name);
+    const int  kind = kind_test(name, v), relation = relation_of(name);
     const bool one = arguments->count == 1 && arguments->n_named == 0;
     if (kind >= 0 && arguments->count + arguments->n_named == 0) {
         *out = kind != 0;

@@ -97,7 +97,8 @@ static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int d
     case WEIR_JINJA_UNDEFINED:
     case WEIR_JINJA_NONE: return true;
     case WEIR_JINJA_FUNCTION: return a.as.function == b.as.function;
-    case WEIR_JINJA_METHOD: return a.as.bound->method == b.as.bound->method && equal(a.as.bound->receiver, b.as.bound->receiver, budget, depth - 1);
+    case WEIR_JINJA_METHOD:
+        return a.as.bound->method == b.as.bound->method && equal(a.as.bound->receiver, b.as.bound->receiver, budget, depth - 1);
     case WEIR_JINJA_GENERATOR: return a.as.list == b.as.list;
     case WEIR_JINJA_NAMESPACE: return a.as.dict == b.as.dict;
     case WEIR_JINJA_MACRO: return a.as.macro == b.as.macro;
@@ -123,12 +124,12 @@ static bool compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t 
     if (depth <= 0 || --*budget < 0) return false;
     if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b)) {
         const int64_t x = weir_jinja_as_int(a), y = weir_jinja_as_int(b);
-        *order          = (x > y) - (x < y);
+        *order = (x > y) - (x < y);
         return true;
     }
     if (weir_jinja_is_number(a) && weir_jinja_is_number(b)) {
         const double x = weir_jinja_as_float(a), y = weir_jinja_as_float(b);
-        *order         = (x > y) - (x < y);
+        *order = (x > y) - (x < y);
         return true;
     }
     if (a.kind != b.kind) return false;
@@ -183,8 +184,8 @@ weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir
     WEIR_TRY(weir_jinja_list_new(arena, &list, 2));
     list->items[0] = a;
     list->items[1] = b;
-    list->count    = 2;
-    *out           = (weir_jinja_value){.kind = WEIR_JINJA_TUPLE, .as.list = list};
+    list->count = 2;
+    *out = (weir_jinja_value){.kind = WEIR_JINJA_TUPLE, .as.list = list};
     return WEIR_OK;
 }
 
@@ -257,7 +258,7 @@ static void put_slot(weir_jinja_dict *dict, size_t entry)
 
 weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict, weir_jinja_value key, weir_jinja_value value)
 {
-    const uint64_t    hash  = hash_value(key);
+    const uint64_t    hash = hash_value(key);
     weir_jinja_entry *entry = find(dict, key, hash);
     if (entry) {
         entry->value = value;
@@ -305,14 +306,14 @@ static weir_status read_text(const json_reader *reader, weir_jinja_value *out, c
 static weir_status read_array(const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth)
 {
     const size_t     count = json_array_size(json);
-    weir_jinja_list *list  = NULL;
+    weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(reader->arena, &list, count));
     for (size_t i = 0; i < count; i++) {
         WEIR_TRY(read_json(reader, &list->items[i], json_array_get(json, i), depth - 1));
         list->count++;
     }
     list->user = reader->origin != WEIR_JINJA_TEMPLATE;
-    *out       = (weir_jinja_value){.kind = WEIR_JINJA_LIST, .as.list = list};
+    *out = (weir_jinja_value){.kind = WEIR_JINJA_LIST, .as.list = list};
     return WEIR_OK;
 }
 
@@ -329,7 +330,7 @@ static weir_status read_object(const json_reader *reader, weir_jinja_value *out,
         WEIR_TRY(weir_jinja_dict_set(reader->arena, dict, key, value));
     }
     dict->user = reader->origin != WEIR_JINJA_TEMPLATE;
-    *out       = (weir_jinja_value){.kind = WEIR_JINJA_DICT, .as.dict = dict};
+    *out = (weir_jinja_value){.kind = WEIR_JINJA_DICT, .as.dict = dict};
     return WEIR_OK;
 }
 

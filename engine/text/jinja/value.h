@@ -42,8 +42,8 @@ typedef struct weir_jinja_span {
 typedef struct weir_jinja_string {
     const char            *bytes;
     size_t                 size;
-    size_t                 count; /* code points; SIZE_MAX until somebody asks */
-    const weir_jinja_span *spans; /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base + size */
+    size_t                 count;         /* code points; SIZE_MAX until somebody asks */
+    const weir_jinja_span *spans;         /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base + size */
     size_t                 n_spans, base; /* byte i of the string is byte base + i of the spans */
     weir_jinja_origin      origin;
     bool                   markup; /* went through `safe` or `escape`: joining by + escapes the other side, as markupsafe does */
@@ -115,21 +115,24 @@ static inline bool weir_jinja_is_list(weir_jinja_value v)
 {
     return v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE || v.kind == WEIR_JINJA_GENERATOR;
 }
-static inline bool weir_jinja_is_integer(weir_jinja_value v) { return v.kind == WEIR_JINJA_INT || v.kind == WEIR_JINJA_BOOL; }
-static inline bool weir_jinja_is_number(weir_jinja_value v) { return weir_jinja_is_integer(v) || v.kind == WEIR_JINJA_FLOAT; }
+static inline bool    weir_jinja_is_integer(weir_jinja_value v) { return v.kind == WEIR_JINJA_INT || v.kind == WEIR_JINJA_BOOL; }
+static inline bool    weir_jinja_is_number(weir_jinja_value v) { return weir_jinja_is_integer(v) || v.kind == WEIR_JINJA_FLOAT; }
 static inline int64_t weir_jinja_as_int(weir_jinja_value v) { return v.kind == WEIR_JINJA_BOOL ? (int64_t)v.as.boolean : v.as.integer; }
-static inline double  weir_jinja_as_float(weir_jinja_value v) { return v.kind == WEIR_JINJA_FLOAT ? v.as.real : (double)weir_jinja_as_int(v); }
+static inline double  weir_jinja_as_float(weir_jinja_value v)
+{
+    return v.kind == WEIR_JINJA_FLOAT ? v.as.real : (double)weir_jinja_as_int(v);
+}
 
 /* Python's name of the type, for messages. */
 const char *weir_jinja_type_name(weir_jinja_value v);
 bool        weir_jinja_truth(weir_jinja_value v);
 /* ==; containers by content. *budget pays for the work, one for each value and each KiB of text: below zero the answer means nothing and
  * the caller ends in EFULL. Values nested deeper than a limit count as different. */
-bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget);
+bool        weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget);
 /* *order < 0, 0, > 0; false when the two have no order. */
-bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget);
+bool        weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget);
 /* Whether it can be a key: scalars, and short tuples of them. */
-bool weir_jinja_hashable(weir_jinja_value v);
+bool        weir_jinja_hashable(weir_jinja_value v);
 
 WEIR_MUST_CHECK weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity);
 WEIR_MUST_CHECK weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list, weir_jinja_value item);
@@ -139,9 +142,9 @@ WEIR_MUST_CHECK weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_ji
 /* The key must be hashable. A key that is there keeps its place. */
 WEIR_MUST_CHECK weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict, weir_jinja_value key,
                                                 weir_jinja_value value);
-weir_jinja_entry *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_value key); /* NULL: none */
-weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes, size_t size);
-void              weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
+weir_jinja_entry           *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_value key); /* NULL: none */
+weir_jinja_entry           *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes, size_t size);
+void                        weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
 
 /* JSON as values whose text is of `origin`. Strings are borrowed from `json` unless `copy`. EINVAL when nested deeper than a limit. */
 WEIR_MUST_CHECK weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json,

@@ -13,7 +13,8 @@
 
 extern "C" const weir_kernel weir_kernel_ref_matmul;
 
-namespace weir_test {
+namespace weir_test
+{
 
 struct FreeAligned {
     void operator()(void *p) const { std::free(p); }
@@ -28,7 +29,8 @@ struct Stream {
     {
         weir_stream_options options = {};
         options.n_threads           = n_threads;
-        if (weir_stream_open(&stream, &options, nullptr) != WEIR_OK) std::abort();
+        if (weir_stream_open(&stream, &options, nullptr) != WEIR_OK)
+            std::abort();
     }
     Stream(const Stream &) = delete;
     ~Stream() { weir_stream_close(stream); }
@@ -41,7 +43,7 @@ inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t se
     std::uniform_real_distribution<float> value(-1.0f, 1.0f);
     const weir_dtype_info                 info = weir_dtype_of(dtype);
     std::vector<uint8_t>                  file(weir_row_bytes(dtype, n));
-    const auto half = [&](size_t at, float x) {
+    const auto                            half = [&](size_t at, float x) {
         const uint16_t bits = weir_f16_from_f32(x);
         std::memcpy(file.data() + at, &bits, 2);
     };
@@ -49,21 +51,39 @@ inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t se
         for (int64_t i = 0; i < n; i++) {
             const float    x    = 0.1f * value(random);
             const uint16_t bits = dtype == WEIR_BF16 ? weir_bf16_from_f32(x) : weir_f16_from_f32(x);
-            std::memcpy(file.data() + (size_t)i * (size_t)info.block_bytes, dtype == WEIR_F32 ? (const void *)&x : &bits, (size_t)info.block_bytes);
+            std::memcpy(file.data() + (size_t)i * (size_t)info.block_bytes, dtype == WEIR_F32 ? (const void *)&x : &bits,
+                        (size_t)info.block_bytes);
         }
         return file;
     }
-    for (auto &byte : file) byte = (uint8_t)random();
+    for (auto &byte : file)
+        byte = (uint8_t)random();
     for (size_t at = 0; at < file.size(); at += (size_t)info.block_bytes) {
         const float d = 0.01f * value(random), m = 0.05f * value(random);
         switch (dtype) {
-        case WEIR_Q4_1: case WEIR_Q5_1: half(at, d), half(at + 2, m); break;
-        case WEIR_Q4_K: case WEIR_Q5_K: half(at, d / 16), half(at + 2, m / 16); break;
-        case WEIR_Q2_K: half(at + 80, d), half(at + 82, m / 16); break;
-        case WEIR_Q3_K: half(at + 108, d / 8); break;
-        case WEIR_Q6_K: half(at + 208, d / 64); break;
-        case WEIR_IQ4_XS: half(at, d / 64); break;
-        default: half(at, d); break;
+        case WEIR_Q4_1:
+        case WEIR_Q5_1:
+            half(at, d), half(at + 2, m);
+            break;
+        case WEIR_Q4_K:
+        case WEIR_Q5_K:
+            half(at, d / 16), half(at + 2, m / 16);
+            break;
+        case WEIR_Q2_K:
+            half(at + 80, d), half(at + 82, m / 16);
+            break;
+        case WEIR_Q3_K:
+            half(at + 108, d / 8);
+            break;
+        case WEIR_Q6_K:
+            half(at + 208, d / 64);
+            break;
+        case WEIR_IQ4_XS:
+            half(at, d / 64);
+            break;
+        default:
+            half(at, d);
+            break;
         }
     }
     return file;
@@ -76,14 +96,17 @@ struct Weight {
     weir_weight          weight = {};
     weir_dtype           dtype;
 
-    Weight(weir_stream *stream, weir_dtype dtype_, int64_t n_out, int64_t n_in, uint32_t seed = 1, weir_activations activations = WEIR_ACTIVATIONS_FAST)
+    Weight(weir_stream *stream, weir_dtype dtype_, int64_t n_out, int64_t n_in, uint32_t seed = 1,
+           weir_activations activations = WEIR_ACTIVATIONS_FAST)
         : file(random_file(dtype_, n_out * n_in, seed)), dtype(dtype_)
     {
         file.insert(file.begin(), 0);
         const weir_matrix_source source = {file.data() + 1, n_out, n_in, dtype};
-        if (weir_weight_plan(&weight, stream, &source, activations, nullptr) != WEIR_OK) std::abort();
+        if (weir_weight_plan(&weight, stream, &source, activations, nullptr) != WEIR_OK)
+            std::abort();
         memory = aligned_memory(weight.bytes);
-        if (weir_weight_pack(&weight, stream, &source, memory.get(), nullptr) != WEIR_OK) std::abort();
+        if (weir_weight_pack(&weight, stream, &source, memory.get(), nullptr) != WEIR_OK)
+            std::abort();
     }
     Weight(const Weight &) = delete;
     ~Weight() { weir_weight_release(&weight); }
@@ -103,7 +126,8 @@ inline std::vector<float> random_rows(int64_t n, uint32_t seed)
     std::mt19937                    random(seed);
     std::normal_distribution<float> normal;
     std::vector<float>              x((size_t)n);
-    for (auto &value : x) value = normal(random) * (random() % 64 == 0 ? 8.0f : 1.0f);
+    for (auto &value : x)
+        value = normal(random) * (random() % 64 == 0 ? 8.0f : 1.0f);
     return x;
 }
 
@@ -122,10 +146,12 @@ inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_t
     Memory       scratch = aligned_memory(bytes + 64);
     std::memset(scratch.get(), 0xA5, bytes + 64);
     const weir_kernel_context context = {0, n_threads, nullptr, scratch.get(), bytes};
-    if (kernel.run(&context, &args) != WEIR_OK) return false;
+    if (kernel.run(&context, &args) != WEIR_OK)
+        return false;
     for (size_t i = bytes; i < bytes + 64; i++)
-        if ((uint8_t)scratch.get()[i] != 0xA5) return false;
+        if ((uint8_t)scratch.get()[i] != 0xA5)
+            return false;
     return true;
 }
 
-}  // namespace weir_test
+} // namespace weir_test

@@ -9,11 +9,16 @@
 #include "offload/caps.h"
 #include "tests/unit/matmul/fixture.h"
 
-namespace weir_test {
-namespace {
+namespace weir_test
+{
+namespace
+{
 
-const weir_kernel &kernel_of(const Weight &w) { return w.weight.dtype == WEIR_BF16 ? weir_kernel_onednn_matmul_bf16 : weir_kernel_onednn_matmul_f32; }
-bool               limited() { return std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr; }
+const weir_kernel &kernel_of(const Weight &w)
+{
+    return w.weight.dtype == WEIR_BF16 ? weir_kernel_onednn_matmul_bf16 : weir_kernel_onednn_matmul_f32;
+}
+bool limited() { return std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr; }
 
 TEST(OneDnn, PlansByActivations)
 {
@@ -36,7 +41,9 @@ TEST(OneDnn, PlansByActivations)
 
     weir_weight w     = {};
     weir_error  error = {};
-    const auto  fails = [&](weir_matrix_source source) { return weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error); };
+    const auto  fails = [&](weir_matrix_source source) {
+        return weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error);
+    };
     EXPECT_EQ(fails({nullptr, 8, 64, WEIR_I32}), WEIR_EUNSUPPORTED);
     EXPECT_EQ(fails({nullptr, 8, 80, WEIR_Q4_0}), WEIR_EFORMAT);
     EXPECT_NE(std::string(error.text).find("80"), std::string::npos);
@@ -48,7 +55,8 @@ TEST(OneDnn, PlansByActivations)
 TEST(OneDnn, UsesThePackedKernels)
 {
     Stream stream;
-    if (!weir_caps_detect().x86_v4 || limited()) GTEST_SKIP() << "oneDNN has packed kernels from AVX-512 on";
+    if (!weir_caps_detect().x86_v4 || limited())
+        GTEST_SKIP() << "oneDNN has packed kernels from AVX-512 on";
     for (const weir_dtype dtype : {WEIR_F32, WEIR_BF16}) {
         for (const int64_t n_out : {1, 33, 320}) {
             const Weight w(stream.stream, dtype, n_out, 100);
@@ -66,13 +74,16 @@ TEST(OneDnn, MatchesTheReference)
     Stream stream;
     for (const weir_activations activations : {WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32}) {
         for (const weir_dtype dtype : {WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_Q8_0, WEIR_Q5_K}) {
-            if (activations == WEIR_ACTIVATIONS_FAST && weir_dtype_of(dtype).quantised) continue;
+            if (activations == WEIR_ACTIVATIONS_FAST && weir_dtype_of(dtype).quantised)
+                continue;
             for (const int64_t n_in : {256, 1280, 333}) {
-                if (n_in % weir_dtype_of(dtype).block_elements) continue;
+                if (n_in % weir_dtype_of(dtype).block_elements)
+                    continue;
                 const int64_t n_rows = 5, n_out = 77;
                 const Weight  w(stream.stream, dtype, n_out, n_in, 2, activations);
                 auto          x = random_rows(n_rows * n_in, 8);
-                for (auto &value : x) value = weir_bf16_to_f32(weir_bf16_from_f32(value));
+                for (auto &value : x)
+                    value = weir_bf16_to_f32(weir_bf16_from_f32(value));
                 std::vector<float> got((size_t)(n_rows * n_out)), want(got.size());
                 ASSERT_TRUE(run(kernel_of(w), arguments(&w.weight, got.data(), x.data(), n_rows)));
                 const weir_weight rows = w.rows();
@@ -92,7 +103,8 @@ TEST(OneDnn, MatchesTheReference)
 TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
 {
     Stream stream;
-    if (!weir_caps_detect().x86_v4 || limited()) GTEST_SKIP() << "promised for packed weights";
+    if (!weir_caps_detect().x86_v4 || limited())
+        GTEST_SKIP() << "promised for packed weights";
     for (const weir_dtype dtype : {WEIR_F32, WEIR_BF16}) {
         for (const int64_t n_in : {512, 1000}) {
             const int64_t      n_out = 200, most = 300;
@@ -105,7 +117,8 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
                 ASSERT_TRUE(run(kernel_of(w), one));
             }
             std::vector<int64_t> counts = {100, 128, 300};
-            for (int64_t n = 1; n <= 64; n++) counts.push_back(n);
+            for (int64_t n = 1; n <= 64; n++)
+                counts.push_back(n);
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 batch.assign(before.begin() + first * n_out, before.end());
@@ -155,5 +168,5 @@ TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
     }
 }
 
-}  // namespace
-}  // namespace weir_test
+} // namespace
+} // namespace weir_test

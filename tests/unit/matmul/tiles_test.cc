@@ -7,10 +7,12 @@
 #include "offload/caps.h"
 #include "tests/unit/matmul/fixture.h"
 
-namespace weir_test {
-namespace {
+namespace weir_test
+{
+namespace
+{
 
-const weir_dtype kQuantised[] = {WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL,
+const weir_dtype kQuantised[] = {WEIR_Q8_0,   WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL,
                                  WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K};
 
 // The rows that this machine can run, the slowest (plain C) last.
@@ -18,8 +20,10 @@ std::vector<const weir_kernel *> kernels_here()
 {
     const weir_caps                  caps = weir_caps_detect();
     std::vector<const weir_kernel *> kernels;
-    if (caps.x86_v4 && caps.avx512_vnni) kernels.push_back(&weir_kernel_x86_matmul_tiles_vnni);
-    if (caps.x86_v3) kernels.push_back(&weir_kernel_x86_matmul_tiles_v3);
+    if (caps.x86_v4 && caps.avx512_vnni)
+        kernels.push_back(&weir_kernel_x86_matmul_tiles_vnni);
+    if (caps.x86_v3)
+        kernels.push_back(&weir_kernel_x86_matmul_tiles_v3);
     kernels.push_back(&weir_kernel_x86_matmul_tiles_v2);
     return kernels;
 }
@@ -95,13 +99,16 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
         const auto         x = random_rows(most * n_in, 5);
         std::vector<float> alone((size_t)(most * n_out)), batch((size_t)(most * n_out));
         const auto         kernels = kernels_here();
-        for (int64_t r = 0; r < most; r++) ASSERT_TRUE(run(*kernels[0], arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1));
+        for (int64_t r = 0; r < most; r++)
+            ASSERT_TRUE(run(*kernels[0], arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1));
         for (const weir_kernel *kernel : kernels) {
             std::vector<int64_t> counts = {1, 5, 40};
             if (kernel == kernels[0])
-                for (counts.clear(); counts.size() < 40;) counts.push_back((int64_t)counts.size() + 1);
+                for (counts.clear(); counts.size() < 40;)
+                    counts.push_back((int64_t)counts.size() + 1);
             for (const int64_t n : {64, 100, 128, 300})
-                if (kernel != &weir_kernel_x86_matmul_tiles_v2) counts.push_back(n);
+                if (kernel != &weir_kernel_x86_matmul_tiles_v2)
+                    counts.push_back(n);
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 std::fill(batch.begin(), batch.end(), -1.0f);
@@ -117,8 +124,8 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
 {
     Stream        stream;
     const int64_t n_in = 512, n_rows = 13, x_stride = n_in + 5;
-    const Weight  a(stream.stream, WEIR_Q8_0, 96, n_in, 1), b(stream.stream, WEIR_Q4_K, 16, n_in, 2), c(stream.stream, WEIR_Q6_K, 33, n_in, 3),
-        d(stream.stream, WEIR_Q4_0, 1, n_in, 4);
+    const Weight  a(stream.stream, WEIR_Q8_0, 96, n_in, 1), b(stream.stream, WEIR_Q4_K, 16, n_in, 2),
+        c(stream.stream, WEIR_Q6_K, 33, n_in, 3), d(stream.stream, WEIR_Q4_0, 1, n_in, 4);
     const Weight *weights[] = {&a, &b, &c, &d};
     const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10), before = random_rows(n_rows * 120, 11);
     for (const weir_kernel *kernel : kernels_here()) {
@@ -127,7 +134,7 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
         args.x_stride           = x_stride;
         args.n_outputs          = 4;
         for (int o = 0; o < 4; o++) {
-            got[o] = before;
+            got[o]          = before;
             args.outputs[o] = {&weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr, 120 - o, o >= 2};
         }
         ASSERT_TRUE(run(*kernel, args));
@@ -142,7 +149,8 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
                     float        want = before[at];
                     if (i < n_out) {
                         float value = single[(size_t)(r * n_out + i)];
-                        if (o % 2) value += bias[(size_t)i];
+                        if (o % 2)
+                            value += bias[(size_t)i];
                         want = o >= 2 ? before[at] + value : value;
                     }
                     ASSERT_EQ(got[o][at], want) << kernel->name << " output " << o << " row " << r << " column " << i;
@@ -159,8 +167,9 @@ TEST(Tiles, UnusualActivations)
     const Weight  w(stream.stream, WEIR_Q8_0, 32, n_in);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> x((size_t)(5 * n_in), 0.0f), got(5 * 32, 7.0f);
-        for (int64_t i = 0; i < n_in; i++) x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 3e38f;
-        x[2 * n_in + 3] = INFINITY;
+        for (int64_t i = 0; i < n_in; i++)
+            x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 3e38f;
+        x[2 * n_in + 3]  = INFINITY;
         x[3 * n_in + 40] = NAN;
         ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), 5)));
         for (int i = 0; i < 32; i++) {
@@ -194,5 +203,5 @@ TEST(Tiles, RejectWithAReason)
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.run(&small, &args), WEIR_EINVAL) << "scratch is too small";
 }
 
-}  // namespace
-}  // namespace weir_test
+} // namespace
+} // namespace weir_test

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Writes a Qwen3.5 GGUF of real shape with random weights: speed does not depend on the values. Standard library only.
+
+usage: random_model.py OUT.gguf [--size 0.8B|2B|4B] [--type q8_0|q4_0|bf16|f16] [--vocab N]
+"""
+import argparse
+import random
+import struct
+
+SIZES = {  # hidden, layers, query heads, KV heads, linear V heads, FFN
+    "0.8B": (1024, 24, 8, 2, 16, 3584),
+    "2B": (2048, 24, 8, 2, 16, 6144),
+    "4B": (2560, 32, 16, 4, 32, 9216),
+}
+HEAD, K_HEADS, LINEAR_DIM, TAPS, ROTARY = 256, 16, 128, 4, 64
+TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q8_0": (8, 32, 34), "bf16": (30, 1, 2)}  # number, elements, bytes
+ALIGNMENT = 32
+rng = random.Random(1)
+
+
+def pattern(kind, columns, count=8192):
+    """Bytes of `count` blocks whose values have the spread columns^-0.5, to be repeated over a matrix."""
+    spread = columns ** -0.5
+    if kind == "q8_0":
+        return b"".join(struct.pack("<e", spread / 60) + rng.randbytes(32) for _ in range(count))
+    if kind == "q4_0":
+        return b"".join(struct.pack("<e", spread / 4.6) + rng.randbytes(16) for _ in range(count))
+    values = [rng.gauss(0, spread) for _ in range(count)]
+    if kind == "bf16":
+        return b"".join(struct.pack("<f", v)[2:] for v in values)
+    return struct.pack("<%d%s" % (count, "e" if kind == "f16" else "f"), *values)
+
+
+class Gguf:
+    def __init__(self):
+        self.meta, self.tensors = [], []
+
+    def string(self, text):
+        data = text.encode()
+        return struct.pack("<Q", len(data)) + data
+
+    def add(self, key, kind, value):
+        self.meta.append(self.string(key) + struct.pack("<I", kind) + value)
+
+    def u32(self, key, value):
+        self.add(key, 4, struct.pack("<I", value))
+
+    def f32(self, key, value):
+        self.add(key, 6, struct.pack("<f", value))
+
+    def text(self, key, value):
+        self.add(key, 8, self.string(value))
+
+    def array(self, key, kind, items):
+        self.add(key, 9, struct.pack("<IQ", kind, len(items)) + b"".join(items))
+
+    def matrix(self, name, rows, columns, kind):
+        number, elements, size = TYPES[kind]
+        self.tensors.append((name, (columns, rows), number, rows * columns // elements * size, kind, columns))
+
+    def vector(self, name, values):
+        self.tensors.append((name, (len(values),), 0, 4 * len(values), struct.pack("<%df" % len(values), *values), 0))
+
+    def write(self, path):
+        header, offset = b"", 0
+        for name, dims, number, size, _, _ in self.tensors:
+            header += self.string(name) + struct.pack("<I", len(dims)) + struct.pack("<%dQ" % len(dims), *dims) + struct.pack("<IQ", number, offset)
+            offset += -(-size // ALIGNMENT) * ALIGNMENT
+        patterns = {}
+        with open(path, "wb") as f:
+            f.write(b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.meta)) + b"".join(self.meta) + header)
+            f.write(b"\0" * (-f.tell() % ALIGNMENT))
+            for _, _, _, size, content, columns in self.tensors:
+                if isinstance(content, str):
+                    if (content, columns) not in patterns:
+                        patterns[content, columns] = pattern(content, columns)
+                    block = patterns[content, columns]
+                    for _ in range(size // len(block)):
+                        f.write(block)
+                    f.write(block[: size % len(block)])
+                else:
+                    f.write(content)
+                f.write(b"\0" * (-size % ALIGNMENT))
+
+
+def alphabet():
+    """The 256 characters that byte-level BPE writes bytes with, by byte."""
+    kept = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    rest = iter(range(256, 512))
+    return [chr(b) if b in kept else chr(next(rest)) for b in range(256)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out")
+    parser.add_argument("--size", default="0.8B", choices=SIZES)
+    parser.add_argument("--type", default="q8_0", choices=[t for t in TYPES if t != "f32"])
+    parser.add_argument("--vocab", type=int, default=248320)
+    args = parser.parse_args()
+    hidden, layers, heads, kv_heads, v_heads, ffn = SIZES[args.size]
+    inner, channels = v_heads * LINEAR_DIM, 2 * K_HEADS * LINEAR_DIM + v_heads * LINEAR_DIM
+    g, near = Gguf(), lambda n, mean, spread: [mean + spread * rng.gauss(0, 1) for _ in range(n)]
+    g.text("general.architecture", "qwen35")
+    g.text("general.name", "random weights of Qwen3.5-%s's shape" % args.size)
+    for key, value in (("block_count", layers), ("context_length", 262144), ("embedding_length", hidden), ("feed_forward_length", ffn), ("attention.head_count", heads),
+                       ("attention.head_count_kv", kv_heads), ("attention.key_length", HEAD), ("attention.value_length", HEAD), ("rope.dimension_count", ROTARY),
+                       ("full_attention_interval", 4), ("ssm.conv_kernel", TAPS), ("ssm.state_size", LINEAR_DIM), ("ssm.group_count", K_HEADS),
+                       ("ssm.time_step_rank", v_heads), ("ssm.inner_size", inner)):
+        g.u32("qwen35." + key, value)
+    g.f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6)
+    g.f32("qwen35.rope.freq_base", 1e7)
+    g.array("qwen35.rope.dimension_sections", 5, [struct.pack("<i", n) for n in (11, 11, 10, 0)])
+    names = alphabet() + ["[PAD%d]" % i for i in range(256, args.vocab)]
+    g.text("tokenizer.ggml.model", "gpt2")
+    g.text("tokenizer.ggml.pre", "qwen35")
+    g.array("tokenizer.ggml.tokens", 8, [g.string(n) for n in names])
+    g.array("tokenizer.ggml.token_type", 5, [struct.pack("<i", 1 if i < 256 else 5) for i in range(args.vocab)])
+    g.array("tokenizer.ggml.merges", 8, [g.string("a b")])
+    g.u32("tokenizer.ggml.eos_token_id", 255)
+    g.add("tokenizer.ggml.add_bos_token", 7, b"\0")
+    g.matrix("token_embd.weight", args.vocab, hidden, args.type)
+    g.vector("output_norm.weight", near(hidden, 1, 0.02))
+    for i in range(layers):
+        p = "blk.%d." % i
+        g.vector(p + "attn_norm.weight", near(hidden, 1, 0.02))
+        g.vector(p + "post_attention_norm.weight", near(hidden, 1, 0.02))
+        if (i + 1) % 4 == 0:
+            g.matrix(p + "attn_q.weight", 2 * heads * HEAD, hidden, args.type)
+            g.matrix(p + "attn_k.weight", kv_heads * HEAD, hidden, args.type)
+            g.matrix(p + "attn_v.weight", kv_heads * HEAD, hidden, args.type)
+            g.matrix(p + "attn_output.weight", hidden, heads * HEAD, args.type)
+            g.vector(p + "attn_q_norm.weight", near(HEAD, 1, 0.02))
+            g.vector(p + "attn_k_norm.weight", near(HEAD, 1, 0.02))
+        else:
+            g.matrix(p + "attn_qkv.weight", channels, hidden, args.type)
+            g.matrix(p + "attn_gate.weight", inner, hidden, args.type)
+            g.matrix(p + "ssm_alpha.weight", v_heads, hidden, args.type)
+            g.matrix(p + "ssm_beta.weight", v_heads, hidden, args.type)
+            g.matrix(p + "ssm_conv1d.weight", channels, TAPS, "f32")
+            g.vector(p + "ssm_a", [-2.718281828 ** rng.uniform(-1, 1) for _ in range(v_heads)])
+            g.vector(p + "ssm_dt.bias", near(v_heads, 0, 0.5))
+            g.vector(p + "ssm_norm.weight", near(LINEAR_DIM, 1, 0.02))
+            g.matrix(p + "ssm_out.weight", hidden, inner, args.type)
+        g.matrix(p + "ffn_gate.weight", ffn, hidden, args.type)
+        g.matrix(p + "ffn_up.weight", ffn, hidden, args.type)
+        g.matrix(p + "ffn_down.weight", hidden, ffn, args.type)
+    g.write(args.out)
+
+
+main()

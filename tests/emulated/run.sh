@@ -1,0 +1,8 @@
+#!/bin/bash
+# tests/emulated/run.sh - the device path without a device: emulated lanes, real x86 images, and the race check. For CI; minutes.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+bazel test //tests/emulated:emulated_test //tests/emulated:offload_test "$@"
+# The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP synchronises.
+exec bazel test --config=tsan //tests/emulated:emulated_test \
+    --test_env=OMP_TOOL_LIBRARIES=/usr/lib/llvm-19/lib/libarcher.so --test_env=TSAN_OPTIONS=ignore_noninstrumented_modules=1 "$@"

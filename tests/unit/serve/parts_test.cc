@@ -1,0 +1,188 @@
+// Metrics text, API keys and hosts, tool calls.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <regex>
+#include <sstream>
+#include <string>
+
+#include "engine/serve/access.h"
+#include "engine/serve/metrics.h"
+#include "engine/serve/tool_call.h"
+
+namespace {
+
+std::string exposition(const weir_metrics &metrics, const char *model, bool vllm)
+{
+    weir_service_info  info = {};
+    weir_service_stats stats = {};
+    weir_buffer        out = {};
+    info.kv_pages_total = 10;
+    stats.kv_pages_total = 10;
+    stats.kv_pages_used = 5;
+    stats.running = 2;
+    EXPECT_EQ(WEIR_OK, weir_metrics_write(&out, &metrics, &stats, &info, model, vllm));
+    const std::string text(out.data, out.size);
+    weir_buffer_free(&out);
+    return text;
+}
+
+bool has_line(const std::string &text, const std::string &line) { return ("\n" + text).find("\n" + line + "\n") != std::string::npos; }
+
+TEST(Metrics, EveryLineIsWellFormed)
+{
+    const std::regex   comment("# (HELP [a-z0-9_:]+ .+|TYPE [a-z0-9_:]+ (counter|gauge|histogram))");
+    const std::regex   sample("[a-z0-9_:]+\\{([a-z_]+=\"([^\"\\\\]|\\\\.)*\",?)*\\} [-+0-9.e]+");
+    weir_metrics       metrics = {};
+    std::istringstream lines(exposition(metrics, "a\"b\\c", true));
+    for (std::string line; std::getline(lines, line);)
+        EXPECT_TRUE(std::regex_match(line, line[0] == '#' ? comment : sample)) << line;
+}
+
+TEST(Metrics, CountersAndGauges)
+{
+    weir_metrics metrics = {};
+    weir_metrics_add(&metrics.prompt_tokens, 12);
+    weir_metrics_add(&metrics.cached_tokens, 8);
+    weir_metrics_add(&metrics.success[WEIR_SUCCESS_LENGTH], 1);
+    const std::string text = exposition(metrics, "m", false);
+    EXPECT_TRUE(has_line(text, "# TYPE weir:prompt_tokens_total counter"));
+    EXPECT_TRUE(has_line(text, "weir:prompt_tokens_total{model_name=\"m\"} 12"));
+    EXPECT_TRUE(has_line(text, "weir:prefix_cache_hits_total{model_name=\"m\"} 8"));
+    EXPECT_TRUE(has_line(text, "weir:kv_cache_usage_perc{model_name=\"m\"} 0.5"));
+    EXPECT_TRUE(has_line(text, "weir:num_requests_running{model_name=\"m\"} 2"));
+    EXPECT_TRUE(has_line(text, "weir:request_success_total{model_name=\"m\",finished_reason=\"length\"} 1"));
+    EXPECT_EQ(std::string::npos, text.find("vllm:"));
+    EXPECT_TRUE(has_line(exposition(metrics, "m", true), "vllm:prompt_tokens_total{model_name=\"m\"} 12"));
+}
+
+TEST(Metrics, HistogramsAreCumulative)
+{
+    weir_metrics metrics = {};
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 1000000);     /* 1 ms: the bound itself belongs below */
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 40000000);    /* 40 ms */
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 1000000000000); /* above all bounds */
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_PROMPT_TOKENS, 100);
+    const std::string text = exposition(metrics, "m", false);
+    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.001\"} 1"));
+    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.03\"} 1"));
+    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.05\"} 2"));
+    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"300\"} 2"));
+    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 3"));
+    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_count{model_name=\"m\"} 3"));
+    EXPECT_TRUE(has_line(text, "weir:request_prompt_tokens_sum{model_name=\"m\"} 100"));
+}
+
+std::string hex(const weir_sha256 &digest)
+{
+    std::string text;
+    char        byte[3];
+    for (const uint8_t b : digest.bytes) {
+        (void)snprintf(byte, sizeof byte, "%02x", b);
+        text += byte;
+    }
+    return text;
+}
+
+TEST(Access, Sha256OfTheStandard)
+{
+    EXPECT_EQ("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", hex(weir_sha256_of("", 0)));
+    EXPECT_EQ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", hex(weir_sha256_of("abc", 3)));
+    const char *const two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    EXPECT_EQ("248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1", hex(weir_sha256_of(two_blocks, 56)));
+    const std::string million(1000000, 'a');
+    EXPECT_EQ("cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0", hex(weir_sha256_of(million.data(), million.size())));
+}
+
+TEST(Access, Keys)
+{
+    weir_access access = {};
+    weir_error  error;
+    ASSERT_EQ(WEIR_OK, weir_access_add(&access, "first", 5, &error));
+    ASSERT_EQ(WEIR_OK, weir_access_add(&access, "Second-2", 8, &error));
+    EXPECT_EQ(0, weir_access_check(&access, "Bearer first"));
+    EXPECT_EQ(1, weir_access_check(&access, "bearer Second-2"));
+    for (const char *bad : { "Bearer firs", "Bearer firstx", "Bearer First", "Bearer  first", "Bearer first ", "first", "Bearer", "Bearer ", "Basic first", "" })
+        EXPECT_EQ(-1, weir_access_check(&access, bad)) << bad;
+    EXPECT_EQ(-1, weir_access_check(&access, nullptr));
+    EXPECT_EQ(WEIR_EINVAL, weir_access_add(&access, "", 0, &error));
+    EXPECT_EQ(WEIR_EINVAL, weir_access_add(&access, "a b", 3, &error));
+}
+
+TEST(Access, Hosts)
+{
+    for (const char *good : { "localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:1", "127.9.9.9", "[::1]", "[::1]:8080" })
+        EXPECT_TRUE(weir_host_is_loopback(good)) << good;
+    for (const char *bad : { "", "evil.example", "127.0.0.1.evil.example", "localhost.evil", "0x7f.1", "127.1", "10.0.0.1", "[::2]", "[::1", "[::1]x", "localhost:", "localhost:a",
+                             "localhost:123456", "::1" })
+        EXPECT_FALSE(weir_host_is_loopback(bad)) << bad;
+}
+
+struct Parsed {
+    std::string content;
+    std::vector<std::pair<std::string, std::string>> calls;
+};
+
+Parsed parse(const std::string &text, size_t n, const char *tools_text = "[]")
+{
+    json_t *const    tools = json_loads(tools_text, 0, nullptr);
+    weir_tool_parser parser = {};
+    weir_buffer      content = {};
+    parser.tools = tools;
+    for (size_t i = 0; i < text.size(); i += n) EXPECT_EQ(WEIR_OK, weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i)));
+    EXPECT_EQ(WEIR_OK, weir_tool_finish(&parser, &content));
+    Parsed result;
+    result.content.assign(content.data != nullptr ? content.data : "", content.size);
+    for (size_t i = 0; i < parser.n_calls; i++) result.calls.emplace_back(parser.call[i].name, parser.call[i].arguments);
+    weir_tool_parser_free(&parser);
+    weir_buffer_free(&content);
+    json_decref(tools);
+    return result;
+}
+
+TEST(ToolCall, JsonForm)
+{
+    const std::string text = "Let me see. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": \"x\"}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>";
+    for (size_t n = 1; n <= text.size(); n++) {
+        const Parsed p = parse(text, n);
+        EXPECT_EQ("Let me see. ", p.content) << n;
+        ASSERT_EQ(2u, p.calls.size()) << n;
+        EXPECT_EQ("f", p.calls[0].first);
+        EXPECT_EQ("{\"a\":1,\"b\":\"x\"}", p.calls[0].second);
+        EXPECT_EQ("{}", p.calls[1].second);
+    }
+}
+
+TEST(ToolCall, XmlFormUsesTheDeclaredTypes)
+{
+    const char *const tools = R"([{"type":"function","function":{"name":"find","parameters":{"properties":{"zip":{"type":"string"},"limit":{"type":"integer"}}}}}])";
+    const std::string text = "<tool_call>\n<function=find>\n<parameter=zip>\n01234\n</parameter>\n<parameter=limit>\n5\n</parameter>\n"
+                             "<parameter=note>\ntwo\nlines < 3\n</parameter>\n</function>\n</tool_call>";
+    for (size_t n = 1; n <= text.size(); n += 3) {
+        const Parsed p = parse(text, n, tools);
+        EXPECT_EQ("", p.content);
+        ASSERT_EQ(1u, p.calls.size()) << n;
+        EXPECT_EQ("find", p.calls[0].first);
+        EXPECT_EQ("{\"zip\":\"01234\",\"limit\":5,\"note\":\"two\\nlines < 3\"}", p.calls[0].second);
+    }
+}
+
+TEST(ToolCall, WhatIsNoCallStaysText)
+{
+    for (const char *text : { "a <tool_cal b", "<tool_call>nonsense</tool_call>", "<tool_call>{\"name\":5}</tool_call>", "<tool_call>{\"arguments\":{}}</tool_call>",
+                              "<tool_call><function=></function></tool_call>", "x <tool_call>{\"name\":\"f\"", "<tool_call></tool_call>", "< > <tool_call" })
+        for (size_t n = 1; n <= 5; n++) {
+            const Parsed p = parse(text, n);
+            EXPECT_EQ(text, p.content);
+            EXPECT_TRUE(p.calls.empty()) << text;
+        }
+}
+
+TEST(ToolCall, BlockCutByTheEndOfTheTurn)
+{
+    const Parsed p = parse("<tool_call>{\"name\":\"f\",\"arguments\":{}}", 4);
+    EXPECT_EQ("", p.content);
+    EXPECT_EQ(1u, p.calls.size());
+}
+
+} // namespace

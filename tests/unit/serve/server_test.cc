@@ -1,0 +1,314 @@
+// The whole server in this process, over the fake service: what the wire suite cannot see or cannot wait for.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/serve/server.h"
+#include "tests/wire/fake_service.h"
+
+namespace {
+
+weir_server_options default_options()
+{
+    weir_server_options o = {};
+    o.log_fd = -1;
+    o.sampling.temperature = 1;
+    o.sampling.top_p = 1;
+    o.sampling.repetition_penalty = 1;
+    return o;
+}
+
+class Server : public testing::Test {
+protected:
+    void open(const weir_fake_options &fake, weir_server_options options = default_options())
+    {
+        weir_error  error = {};
+        weir_buffer text = {};
+        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(&tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_fake_service_open(&service_, tokenizer_, &fake));
+        ASSERT_EQ(WEIR_OK, weir_file_read(&text, "tests/golden/text/templates/Qwen3.5-4B.jinja", 1 << 20, &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat_, text.data, text.size, &error)) << error.text;
+        weir_buffer_free(&text);
+        options.service = service_;
+        options.tokenizer = tokenizer_;
+        options.chat = chat_;
+        options_ = options;
+        ASSERT_EQ(WEIR_OK, weir_server_open(&server_, &options, &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_server_start(server_, &error)) << error.text;
+    }
+
+    void TearDown() override
+    {
+        weir_server_close(server_);
+        weir_fake_service_close(service_);
+        weir_chat_template_close(chat_);
+        weir_tokenizer_close(tokenizer_);
+    }
+
+    int connect_to() const
+    {
+        const int          fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
+        struct sockaddr_in to = {};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<uint16_t>(weir_server_port(server_)));
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        EXPECT_EQ(0, connect(fd, reinterpret_cast<struct sockaddr *>(&to), sizeof to));
+        return fd;
+    }
+
+    int post(const std::string &path, const std::string &body) const
+    {
+        const int         fd = connect_to();
+        const std::string text = "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+        EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+        return fd;
+    }
+
+    /* Reads until `until` was seen, or the end. */
+    static std::string read_text(int fd, const std::string &until = "")
+    {
+        std::string text;
+        char        bytes[4096];
+        while (until.empty() || text.find(until) == std::string::npos) {
+            struct pollfd ready = { fd, POLLIN, 0 };
+            if (poll(&ready, 1, 20000) != 1) break;
+            const ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+            if (n <= 0) break;
+            text.append(bytes, static_cast<size_t>(n));
+        }
+        return text;
+    }
+
+    std::string ask(const std::string &path, const std::string &body) const
+    {
+        const int         fd = post(path, body);
+        const std::string text = read_text(fd);
+        close(fd);
+        return text;
+    }
+
+    std::string get(const std::string &path) const
+    {
+        const int         fd = connect_to();
+        const std::string text = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+        const std::string reply = read_text(fd);
+        close(fd);
+        return reply;
+    }
+
+    bool wait_for(int32_t running, int32_t waiting) const
+    {
+        for (int i = 0; i < 1000; i++) {
+            weir_service_stats stats = {};
+            weir_service_stats_of(service_, &stats);
+            if (stats.running == running && stats.waiting == waiting) return true;
+            (void)poll(nullptr, 0, 10);
+        }
+        return false;
+    }
+
+    weir_server_options options_ = {};
+    weir_server        *server_ = nullptr;
+    weir_service       *service_ = nullptr;
+    weir_tokenizer     *tokenizer_ = nullptr;
+    weir_chat_template *chat_ = nullptr;
+};
+
+const char *const long_stream = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true,"stream":true})";
+const char *const long_plain = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true})";
+const char *const short_plain = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"ignore_eos":true})";
+
+int count(const std::string &text, const std::string &what)
+{
+    int n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) n++;
+    return n;
+}
+
+TEST_F(Server, AnswersOnAFreePort)
+{
+    open({ 2, 4096, 100, 0 });
+    EXPECT_GT(weir_server_port(server_), 0);
+    EXPECT_NE(std::string::npos, get("/health").find("{\"status\":\"ok\"}"));
+    EXPECT_NE(std::string::npos, get("/").find("<title>Weir</title>"));
+    const std::string reply = ask("/v1/chat/completions", short_plain);
+    EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+    EXPECT_NE(std::string::npos, reply.find("\"completion_tokens\":2,")) << reply;
+}
+
+TEST_F(Server, PortInUse)
+{
+    open({ 2, 4096, 100, 0 });
+    weir_server_options again = options_;
+    weir_server        *other = nullptr;
+    weir_error          error = {};
+    again.port = weir_server_port(server_);
+    EXPECT_EQ(WEIR_EIO, weir_server_open(&other, &again, &error));
+    EXPECT_NE(nullptr, strstr(error.text, "in use")) << error.text;
+    EXPECT_NE(nullptr, strstr(error.text, "server.port")) << error.text;
+}
+
+TEST_F(Server, OtherAddressesNeedAKey)
+{
+    open({ 2, 4096, 100, 0 });
+    weir_server_options o = options_;
+    weir_server        *other = nullptr;
+    weir_error          error = {};
+    const char *const   key = "k";
+    o.host = "0.0.0.0";
+    EXPECT_EQ(WEIR_ECONFIG, weir_server_open(&other, &o, &error));
+    EXPECT_NE(nullptr, strstr(error.text, "server.api_key")) << error.text;
+    o.insecure = true;
+    EXPECT_EQ(WEIR_OK, weir_server_open(&other, &o, &error)) << error.text;
+    weir_server_close(other);
+    o.insecure = false;
+    o.keys = &key;
+    o.n_keys = 1;
+    EXPECT_EQ(WEIR_OK, weir_server_open(&other, &o, &error)) << error.text;
+    weir_server_close(other);
+    o.host = "no such host";
+    EXPECT_EQ(WEIR_ECONFIG, weir_server_open(&other, &o, &error));
+}
+
+TEST_F(Server, ClientsThatLeaveGiveTheirPlacesBack)
+{
+    open({ 1, 4096, 2000, 0 });
+    const int running = post("/v1/chat/completions", long_plain);
+    ASSERT_TRUE(wait_for(1, 0));
+    const int queued = post("/v1/chat/completions", long_stream), queued_too = post("/v1/chat/completions", long_plain);
+    ASSERT_TRUE(wait_for(1, 2));
+    close(queued);
+    ASSERT_TRUE(wait_for(1, 1)) << "a queued stream";
+    close(queued_too);
+    ASSERT_TRUE(wait_for(1, 0)) << "a queued request without stream";
+    close(running);
+    EXPECT_TRUE(wait_for(0, 0)) << "a running request without stream";
+}
+
+TEST_F(Server, AReaderThatDoesNotReadIsLeft)
+{
+    weir_server_options o = default_options();
+    o.write_timeout_ms = 500;
+    open({ 1, 30000, 50, 0 }, o);
+    const int fd = post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":29000,"ignore_eos":true,"stream":true,"logprobs":true,"top_logprobs":20})");
+    ASSERT_TRUE(wait_for(1, 0));
+    EXPECT_TRUE(wait_for(0, 0));
+    const std::string text = read_text(fd);
+    EXPECT_EQ(std::string::npos, text.find("[DONE]")) << "it was cancelled, not finished";
+    close(fd);
+}
+
+TEST_F(Server, PingsWhileAStreamWaits)
+{
+    weir_server_options o = default_options();
+    o.ping_ms = 100;
+    open({ 1, 4096, 2000, 0 }, o);
+    const int running = post("/v1/chat/completions", long_plain);
+    ASSERT_TRUE(wait_for(1, 0));
+    const int         waiting = post("/v1/chat/completions", long_stream);
+    const std::string text = read_text(waiting, ": ping\n\n");
+    EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
+    EXPECT_NE(std::string::npos, text.find(": ping\n\n")) << text;
+    EXPECT_EQ(std::string::npos, text.find("data:")) << "nothing was made yet";
+    close(waiting);
+    close(running);
+    EXPECT_TRUE(wait_for(0, 0));
+}
+
+TEST_F(Server, AFailureInAStreamIsSaid)
+{
+    open({ 1, 4096, 100, 5 });
+    const std::string stream = ask("/v1/chat/completions", long_stream);
+    EXPECT_EQ(0u, stream.find("HTTP/1.1 200")) << stream;
+    EXPECT_NE(std::string::npos, stream.find("data: {\"error\":{\"message\":\"device failed\"")) << stream;
+    EXPECT_EQ(std::string::npos, stream.find("[DONE]")) << "an incomplete answer does not end like a complete one";
+    const std::string plain = ask("/v1/chat/completions", long_plain);
+    EXPECT_EQ(0u, plain.find("HTTP/1.1 500")) << plain;
+    EXPECT_NE(std::string::npos, plain.find("x-should-retry: false")) << plain;
+}
+
+TEST_F(Server, ManyPromptsInOneRequest)
+{
+    open({ 2, 4096, 100, 0 });
+    std::string prompts = "\"p0\"";
+    for (int i = 1; i < 256; i++) prompts += ",\"p" + std::to_string(i) + "\"";
+    const std::string plain = ask("/v1/completions", "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true}");
+    EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain.substr(0, 300);
+    EXPECT_EQ(256, count(plain, "\"finish_reason\":\"length\""));
+    EXPECT_NE(std::string::npos, plain.find("\"completion_tokens\":256,"));
+    const std::string stream = ask("/v1/completions", "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true,\"stream\":true}");
+    EXPECT_EQ(256, count(stream, "\"finish_reason\":\"length\""));
+    EXPECT_EQ(1, count(stream, "data: [DONE]"));
+}
+
+TEST_F(Server, DrainFinishesWhatRuns)
+{
+    open({ 2, 4096, 1000, 0 });
+    const int   fd = post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})");
+    std::string text = read_text(fd, "data: ");
+    std::thread drain([this] { weir_server_drain(server_, weir_clock_ns() + 20000000000); });
+    std::string models;
+    for (int i = 0; i < 100 && models.find(" 503 ") == std::string::npos; i++) models = get("/v1/models");
+    EXPECT_NE(std::string::npos, models.find("Retry-After: ")) << models;
+    EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 503"));
+    EXPECT_EQ(0u, get("/health").find("HTTP/1.1 200"));
+    text += read_text(fd);
+    drain.join();
+    EXPECT_NE(std::string::npos, text.find("data: [DONE]")) << "the running stream came to its end";
+    close(fd);
+}
+
+TEST_F(Server, DrainEndsAtItsDeadline)
+{
+    open({ 1, 4096, 2000, 0 });
+    const int fd = post("/v1/chat/completions", long_stream), queued = post("/v1/chat/completions", long_plain);
+    ASSERT_TRUE(wait_for(1, 1));
+    weir_server_drain(server_, weir_clock_ns() + 50000000);
+    EXPECT_TRUE(wait_for(0, 0));
+    close(fd);
+    close(queued);
+}
+
+TEST_F(Server, ClosesWhileClientsAreEverywhere)
+{
+    open({ 1, 4096, 2000, 0 });
+    const int idle = connect_to(), running = post("/v1/chat/completions", long_stream), queued = post("/v1/chat/completions", long_plain);
+    const int half = connect_to(), body = connect_to();
+    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n";
+    EXPECT_GT(send(half, head.data(), head.size(), MSG_NOSIGNAL), 0);
+    EXPECT_GT(send(body, (head + "\r\n{").data(), head.size() + 3, MSG_NOSIGNAL), 0);
+    ASSERT_TRUE(wait_for(1, 1));
+    weir_server_close(server_);
+    server_ = nullptr;
+    EXPECT_TRUE(wait_for(0, 0));
+    for (const int fd : { idle, running, queued, half, body }) close(fd);
+}
+
+TEST_F(Server, KeysAreAskedFor)
+{
+    weir_server_options o = default_options();
+    const char *const   keys[] = { "one", "two" };
+    o.keys = keys;
+    o.n_keys = 2;
+    open({ 1, 4096, 100, 0 }, o);
+    EXPECT_EQ(0u, get("/health").find("HTTP/1.1 200"));
+    EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
+    EXPECT_EQ(0u, get("/").find("HTTP/1.1 401"));
+    const int         fd = connect_to();
+    const std::string text = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer two\r\nConnection: close\r\n\r\n";
+    EXPECT_GT(send(fd, text.data(), text.size(), MSG_NOSIGNAL), 0);
+    EXPECT_EQ(0u, read_text(fd).find("HTTP/1.1 200"));
+    close(fd);
+}
+
+} // namespace

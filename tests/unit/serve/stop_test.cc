@@ -1,0 +1,159 @@
+// Stop strings and the reasoning split: the result may not depend on how the text is cut into pieces.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/serve/stop.h"
+#include "engine/serve/think.h"
+
+namespace {
+
+struct Stopped {
+    std::string text;
+    bool        matched;
+    bool operator==(const Stopped &other) const { return text == other.text && matched == other.matched; }
+};
+
+weir_stop_list make_list(const std::vector<std::string> &strings)
+{
+    weir_stop_list list = {};
+    for (const std::string &s : strings) {
+        list.text[list.count] = static_cast<char *>(malloc(s.size()));
+        memcpy(list.text[list.count], s.data(), s.size());
+        list.length[list.count++] = s.size();
+    }
+    return list;
+}
+
+Stopped run_stop(const std::vector<std::string> &strings, const std::vector<std::string> &pieces)
+{
+    weir_stop_list    list = make_list(strings);
+    weir_stop_matcher matcher = {};
+    weir_buffer       out = {};
+    matcher.list = &list;
+    for (const std::string &piece : pieces) EXPECT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, piece.data(), piece.size()));
+    EXPECT_EQ(WEIR_OK, weir_stop_finish(&matcher, &out));
+    const Stopped result = { std::string(out.data != nullptr ? out.data : "", out.size), matcher.matched };
+    weir_buffer_free(&matcher.held);
+    weir_buffer_free(&out);
+    weir_stop_list_free(&list);
+    return result;
+}
+
+std::vector<std::string> cut(const std::string &text, size_t n)
+{
+    std::vector<std::string> pieces;
+    for (size_t i = 0; i < text.size(); i += n) pieces.push_back(text.substr(i, n));
+    return pieces;
+}
+
+TEST(Stop, EndsBeforeTheMatchHoweverTheTextIsCut)
+{
+    const std::string text = "one two three four";
+    for (size_t n = 1; n <= text.size(); n++) {
+        EXPECT_EQ((Stopped{ "one ", true }), run_stop({ "two th" }, cut(text, n))) << n;
+        EXPECT_EQ((Stopped{ text, false }), run_stop({ "two thx", "fourx" }, cut(text, n))) << n;
+    }
+}
+
+TEST(Stop, TheMatchThatEndsFirstWins)
+{
+    for (size_t n = 1; n <= 8; n++) {
+        EXPECT_EQ((Stopped{ "a", true }), run_stop({ "bcde", "bcd" }, cut("abcdefgh", n))) << n;
+        EXPECT_EQ((Stopped{ "ab", true }), run_stop({ "abcdef", "c" }, cut("abcdefgh", n))) << n;
+        EXPECT_EQ((Stopped{ "", true }), run_stop({ "c", "abc" }, cut("abcdefgh", n))) << n << ": equal ends, the earlier begin";
+    }
+}
+
+TEST(Stop, OverlappingPrefixes)
+{
+    for (size_t n = 1; n <= 9; n++) {
+        EXPECT_EQ((Stopped{ "aa", true }), run_stop({ "aab" }, cut("aaaabaaaa", n))) << n;
+        EXPECT_EQ((Stopped{ "aaaaaaaa", false }), run_stop({ "ab" }, cut("aaaaaaaa", n))) << n;
+    }
+}
+
+TEST(Stop, HoldsBackOnlyWhatMayStillMatch)
+{
+    weir_stop_list    list = make_list({ "###" });
+    weir_stop_matcher matcher = {};
+    weir_buffer       out = {};
+    matcher.list = &list;
+    ASSERT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, "ab#", 3));
+    EXPECT_STREQ("ab", out.data);
+    ASSERT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, "#c", 2));
+    EXPECT_STREQ("ab##c", out.data);
+    ASSERT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, "###zzz", 6));
+    EXPECT_STREQ("ab##c", out.data);
+    EXPECT_TRUE(matcher.matched);
+    ASSERT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, "more", 4));
+    EXPECT_STREQ("ab##c", out.data) << "nothing follows a match";
+    weir_buffer_free(&matcher.held);
+    weir_buffer_free(&out);
+    weir_stop_list_free(&list);
+}
+
+TEST(Stop, BytesAreBytes)
+{
+    const std::string nul("\0x", 2), text("ab\0xcd", 6);
+    EXPECT_EQ((Stopped{ "ab", true }), run_stop({ nul }, cut(text, 1)));
+    EXPECT_EQ((Stopped{ "caf", true }), run_stop({ "\xc3\xa9" }, { "caf\xc3", "\xa9!" }));
+}
+
+struct Split {
+    std::string content, reasoning;
+    bool operator==(const Split &other) const { return content == other.content && reasoning == other.reasoning; }
+};
+
+Split run_think(weir_think_state start, const std::vector<std::string> &pieces)
+{
+    weir_think_splitter splitter = {};
+    weir_buffer         content = {}, reasoning = {};
+    splitter.state = start;
+    for (const std::string &piece : pieces) EXPECT_EQ(WEIR_OK, weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size()));
+    EXPECT_EQ(WEIR_OK, weir_think_finish(&splitter, &content, &reasoning));
+    const Split result = { std::string(content.data != nullptr ? content.data : ""), std::string(reasoning.data != nullptr ? reasoning.data : "") };
+    weir_buffer_free(&splitter.held);
+    weir_buffer_free(&content);
+    weir_buffer_free(&reasoning);
+    return result;
+}
+
+TEST(Think, SplitsHoweverTheTextIsCut)
+{
+    const std::string text = "\n<think>\nhm, a < b</thin\n</think>\n\nSo: <think> is text.";
+    for (size_t n = 1; n <= text.size(); n++)
+        EXPECT_EQ((Split{ "So: <think> is text.", "\nhm, a < b</thin\n" }), run_think(WEIR_THINK_MAYBE, cut(text, n))) << n;
+}
+
+TEST(Think, BlockOpenedByTheTemplate)
+{
+    for (size_t n = 1; n <= 20; n++) {
+        EXPECT_EQ((Split{ "b", "a" }), run_think(WEIR_THINK_INSIDE, cut("a</think>\n\nb", n))) << n;
+        EXPECT_EQ((Split{ "", "never closed</th" }), run_think(WEIR_THINK_INSIDE, cut("never closed</th", n))) << n;
+    }
+}
+
+TEST(Think, ContentStaysAsItIs)
+{
+    for (size_t n = 1; n <= 12; n++) {
+        EXPECT_EQ((Split{ " <thin air>", "" }), run_think(WEIR_THINK_MAYBE, cut(" <thin air>", n))) << n;
+        EXPECT_EQ((Split{ "  \n", "" }), run_think(WEIR_THINK_MAYBE, cut("  \n", n))) << n;
+        EXPECT_EQ((Split{ "<think>x</think>", "" }), run_think(WEIR_THINK_CONTENT, cut("<think>x</think>", n))) << n;
+    }
+}
+
+TEST(Think, StartFollowsFromThePrompt)
+{
+    const std::string closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n", open = "<|im_start|>assistant\n<think>\n", plain = "<|im_start|>assistant\n";
+    EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start(closed.data(), closed.size(), true));
+    EXPECT_EQ(WEIR_THINK_INSIDE, weir_think_start(open.data(), open.size(), true));
+    EXPECT_EQ(WEIR_THINK_MAYBE, weir_think_start(plain.data(), plain.size(), true));
+    EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start(plain.data(), plain.size(), false));
+    EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start("", 0, false));
+}
+
+} // namespace
