@@ -24,11 +24,11 @@ derivation {
     cp -r "$src" "$NIX_BUILD_TOP/source"
     chmod -R u+w "$NIX_BUILD_TOP/source"
     cd "$NIX_BUILD_TOP/source"
-    bazel --batch --nosystem_rc --output_user_root="$NIX_BUILD_TOP/bazel" build --config="$config" //engine:serve //engine:weir
+    bazel --batch --output_user_root="$NIX_BUILD_TOP/bazel" build --config="$config" //engine:serve //engine:weir
     mkdir -p "$out/bin" "$out/lib" "$out/share/weir/models"
     cp -L .bazel/bin/engine/cli/serve .bazel/bin/engine/cli/weir "$out/bin/"
     if [ "$config" = gpu ]; then
-      bazel --batch --nosystem_rc --output_user_root="$NIX_BUILD_TOP/bazel" build --config=gpu //offload:weir_gpu
+      bazel --batch --output_user_root="$NIX_BUILD_TOP/bazel" build --config=gpu //offload:weir_gpu
       cp -L .bazel/bin/offload/libweir_gpu.so "$out/lib/"
     fi
     cp -r configs "$out/share/weir/"

@@ -14,6 +14,7 @@ fi
 export NIX_REMOTE='' NIX_STORE_DIR=$work/nix/store NIX_STATE_DIR=$work/nix/var NIX_LOG_DIR=$work/nix/log NIX_CONF_DIR=$work/nix/etc HOME=$work/nix/home
 export TMPDIR=$work/nix/tmp NIX_PATH=''
 mkdir -p "$NIX_STORE_DIR" "$NIX_STATE_DIR" "$NIX_CONF_DIR" "$HOME" "$TMPDIR"
+echo 'build-users-group =' >"$NIX_CONF_DIR/nix.conf"
 cd "$checkout" || exit 2
 
 for file in flake.nix nix/*.nix nix/stub-nixpkgs/*.nix; do
@@ -26,9 +27,9 @@ value=$(nix-instantiate --eval --strict --json --expr '
         plain = pkgs.callPackage ./nix/package.nix { src = ./nix; };
         cuda = pkgs.callPackage ./nix/package.nix { src = ./nix; cudaSupport = true; };
     in { path = builtins.isString plain.drvPath; program = plain.meta.mainProgram; differ = plain.drvPath != cuda.drvPath;
-         more = builtins.length cuda.buildInputs > builtins.length plain.buildInputs; }' 2>&1)
+         more = builtins.length cuda.buildInputs > builtins.length plain.buildInputs; }' 2>"$work/eval.log")
 wanted='{"differ":true,"more":true,"path":true,"program":"serve"}'
-if [ "$value" = "$wanted" ]; then ok "nix/package.nix evaluates"; else bad "nix/package.nix evaluates to $value"; fi
+if [ "$value" = "$wanted" ]; then ok "nix/package.nix evaluates"; else bad "nix/package.nix evaluates to $value $(tail -n 5 "$work/eval.log")"; fi
 
 flake=(nix --offline --extra-experimental-features 'nix-command flakes')
 if value=$("${flake[@]}" flake check --no-build --override-input nixpkgs "path:$checkout/nix/stub-nixpkgs" --no-write-lock-file "path:$checkout" 2>&1); then
@@ -39,7 +40,7 @@ fi
 
 start=$SECONDS
 identity=$(dpkg-query -W clang-19 libomp-19-dev libdnnl-dev 2>/dev/null | sha256sum | cut -c1-16)
-if ! result=$(nix-build nix/default.nix --no-out-link --option build-users-group "" --option sandbox false --option substitute false \
+if ! result=$(nix-build nix/default.nix --no-out-link --option sandbox false --option substitute false \
     --argstr toolchainId "$identity" 2>"$work/nix.log"); then
     bad "nix-build"
     tail -n 40 "$work/nix.log"

@@ -24,11 +24,11 @@ targets=("$@")
 gpu=0
 [ $# -gt 0 ] || [ ! -x /usr/local/cuda/bin/nvcc ] || gpu=1
 
-# No configuration but the checkout's: a disk cache in somebody's .bazelrc would make the comparison one of a file with itself.
+# No configuration but the checkout's and Debian's: a disk cache in somebody's .bazelrc would make the comparison one of a file with itself.
 in_checkout() {
     local name=$1
     shift
-    (cd "$work/$name/weir" && bazel --batch --nohome_rc --nosystem_rc --output_user_root="$work/$name/bazel" "$@" 2>&1)
+    (cd "$work/$name/weir" && bazel --batch --nohome_rc --output_user_root="$work/$name/bazel" "$@" 2>&1)
 }
 
 # Prints "sha256 name" of every program of a checkout; aliases build elsewhere, so files are looked for by name.
