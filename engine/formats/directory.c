@@ -65,11 +65,11 @@ weir_status weir_directory_add_meta(weir_tensor_directory *directory, const char
 
 static int compare_spans(const void *a, const void *b)
 {
-    const weir_span *const x = a, *const y = b;
+    const weir_file_span *const x = a, *const y = b;
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->end > y->end) - (x->end < y->end);
 }
 
-void weir_span_sort(weir_span *spans, size_t n)
+void weir_file_span_sort(weir_file_span *spans, size_t n)
 {
     if (n > 0) qsort(spans, n, sizeof *spans, compare_spans);
 }

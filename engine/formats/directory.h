@@ -83,11 +83,11 @@ WEIR_MUST_CHECK weir_status weir_directory_finish(weir_tensor_directory *directo
 WEIR_MUST_CHECK weir_status weir_directory_no_memory(weir_error *error, const char *name);
 
 /* Bytes [begin, end) of a data section that a tensor takes. */
-typedef struct weir_span {
+typedef struct weir_file_span {
     size_t   begin, end;
     uint32_t tensor;
-} weir_span;
-void weir_span_sort(weir_span *spans, size_t n);
+} weir_file_span;
+void weir_file_span_sort(weir_file_span *spans, size_t n);
 
 #ifdef __cplusplus
 }

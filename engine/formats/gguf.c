@@ -151,7 +151,7 @@ static weir_status read_shape(weir_gguf_cursor *cursor, weir_tensor *tensor, con
 
 /* One entry; *span is where it lies in the data section. */
 static weir_status read_tensor(weir_gguf_cursor *cursor, weir_tensor_directory *directory, const weir_gguf_header *header, int32_t source,
-                               weir_span *span)
+                               weir_file_span *span)
 {
     char        label[80];
     weir_tensor tensor = { .file = source };
@@ -166,7 +166,7 @@ static weir_status read_tensor(weir_gguf_cursor *cursor, weir_tensor_directory *
     if (offset % header->alignment != 0)
         return weir_gguf_bad(cursor, cursor->at - sizeof offset, "tensor %s: offset %" PRIu64 " is not a multiple of %zu", label, offset,
                              header->alignment);
-    *span = (weir_span){ .begin = (size_t)offset, .tensor = (uint32_t)directory->n_tensors };
+    *span = (weir_file_span){ .begin = (size_t)offset, .tensor = (uint32_t)directory->n_tensors };
     if (!weir_add_size(&span->end, span->begin, tensor.bytes))
         return weir_gguf_bad(cursor, cursor->at - sizeof offset, "tensor %s: offset %" PRIu64 " does not fit", label, offset);
     return weir_directory_add_tensor(directory, &tensor, cursor->error);
@@ -174,13 +174,13 @@ static weir_status read_tensor(weir_gguf_cursor *cursor, weir_tensor_directory *
 
 /* Gives the tensors their bytes once the start of the data section is known. */
 static weir_status place_tensors(const weir_gguf_cursor *cursor, weir_tensor_directory *directory, const weir_gguf_header *header,
-                                 weir_span *spans)
+                                 weir_file_span *spans)
 {
     size_t start;
     if (header->n_tensors == 0) return WEIR_OK;
     if (!weir_align_size(&start, cursor->at, header->alignment) || start > cursor->size)
         return weir_gguf_bad(cursor, cursor->at, "the file ends before its data section");
-    weir_span_sort(spans, header->n_tensors);
+    weir_file_span_sort(spans, header->n_tensors);
     for (size_t i = 0; i < header->n_tensors; i++) {
         weir_tensor *const tensor = &directory->tensors[spans[i].tensor];
         char               label[80], other[80];
@@ -209,7 +209,7 @@ weir_status weir_gguf_parse(weir_tensor_directory *directory, weir_gguf_header *
     };
     for (uint64_t i = 0; i < count.keys; i++) WEIR_TRY(read_key(&cursor, directory, header));
 
-    weir_span *const spans = calloc(header->n_tensors + 1, sizeof *spans);
+    weir_file_span *const spans = calloc(header->n_tensors + 1, sizeof *spans);
     if (spans == NULL) return weir_directory_no_memory(error, name);
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < header->n_tensors && status == WEIR_OK; i++)

@@ -80,7 +80,7 @@ static weir_status read_shape(const reader *r, const json_t *entry, weir_tensor 
     return WEIR_OK;
 }
 
-static weir_status read_span(const reader *r, const json_t *entry, weir_tensor *tensor, weir_span *span, const char *label)
+static weir_status read_span(const reader *r, const json_t *entry, weir_tensor *tensor, weir_file_span *span, const char *label)
 {
     const json_t *const offsets = json_object_get(entry, "data_offsets");
     const json_t *const begin = json_array_get(offsets, 0), *const end = json_array_get(offsets, 1);
@@ -92,7 +92,7 @@ static weir_status read_span(const reader *r, const json_t *entry, weir_tensor *
                           r->data_size);
     if ((size_t)(to - from) != tensor->bytes)
         return bad_tensor(r, label, "data_offsets span %lld bytes, its shape takes %zu", (long long)(to - from), tensor->bytes);
-    *span = (weir_span){ .begin = (size_t)from, .end = (size_t)to };
+    *span = (weir_file_span){ .begin = (size_t)from, .end = (size_t)to };
     tensor->data = r->data + from;
     return WEIR_OK;
 }
@@ -104,7 +104,7 @@ static bool is_wanted(const reader *r, const char *name)
     return file != NULL && strcmp(file, r->args->wanted_file) == 0;
 }
 
-static weir_status read_entry(const reader *r, const char *name, const json_t *entry, weir_span *span)
+static weir_status read_entry(const reader *r, const char *name, const json_t *entry, weir_file_span *span)
 {
     char        label[80];
     weir_tensor tensor = { .file = r->args->source };
@@ -122,9 +122,9 @@ static weir_status read_entry(const reader *r, const char *name, const json_t *e
 }
 
 /* The spans, in order, must follow each other from 0 to the end of the data. */
-static weir_status check_tiling(const reader *r, weir_span *spans, size_t n)
+static weir_status check_tiling(const reader *r, weir_file_span *spans, size_t n)
 {
-    weir_span_sort(spans, n);
+    weir_file_span_sort(spans, n);
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         if (spans[i].begin != at)
@@ -154,7 +154,7 @@ static weir_status read_entries(const reader *r, json_t *header)
     if (n_entries > WEIR_FILE_TENSORS_MAX)
         return weir_error_set(r->error, WEIR_EFORMAT, "%s: %zu tensors, at most %d are read", r->args->name, n_entries,
                               WEIR_FILE_TENSORS_MAX);
-    weir_span *const spans = calloc(n_entries + 1, sizeof *spans);
+    weir_file_span *const spans = calloc(n_entries + 1, sizeof *spans);
     if (spans == NULL) return weir_directory_no_memory(r->error, r->args->name);
     weir_status status = WEIR_OK;
     size_t      n = 0;
