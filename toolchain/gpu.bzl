@@ -40,7 +40,7 @@ def _compile_offload(ctx, source, headers):
     ctx.actions.run(
         executable = CLANG,
         arguments = [args],
-        inputs = depset([source, shim], transitive = [headers]),
+        inputs = depset([source, shim] + ctx.files._tools, transitive = [headers]),
         outputs = [out],
         mnemonic = "OffloadCompile",
         progress_message = "Compiling %s for host and sm_90" % source.short_path,
@@ -58,7 +58,7 @@ def _compile_cuda(ctx, source, headers):
     ctx.actions.run(
         executable = CUDA + "/bin/nvcc",
         arguments = [args],
-        inputs = depset([source], transitive = [headers]),
+        inputs = depset([source] + ctx.files._tools, transitive = [headers]),
         outputs = [out],
         mnemonic = "CudaCompile",
         progress_message = "Compiling %s with nvcc" % source.short_path,
@@ -78,7 +78,7 @@ def _gpu_library_impl(ctx):
     ctx.actions.run(
         executable = CLANG,
         arguments = [args],
-        inputs = objects,
+        inputs = objects + ctx.files._tools,
         outputs = [library],
         mnemonic = "OffloadLink",
         progress_message = "Linking %s" % ctx.attr.library,
@@ -95,6 +95,7 @@ _gpu_library = rule(
         "hdrs": attr.label_list(allow_files = True),
         "deps": attr.label_list(providers = [CcInfo], doc = "headers only"),
         "copts": attr.string_list(),
+        "_tools": attr.label(default = "//toolchain:tools", doc = "versions of the compilers: they belong to the action keys"),
         "_shim": attr.label(default = "//toolchain:libstable_ino.so", allow_single_file = True, cfg = "exec"),
     },
 )

@@ -1,6 +1,7 @@
 """The single-source OpenMP kernels: each file compiled once per x86-64 level, chosen at run time by offload/dispatch."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//toolchain:layers.bzl", "check_layers")
 load("//toolchain:weir.bzl", "WARNINGS")
 
 # Exact IEEE semantics stay, but for errno and contraction into fused multiply-adds.
@@ -19,6 +20,7 @@ def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [],
     Sources must not be compiled for the baseline: `name` only gathers the three builds. The rows are referenced by
     offload/table.c, so nothing needs alwayslink.
     """
+    check_layers(name, deps)
     for isa, march in ISA_COPTS.items():
         cc_library(
             name = "%s_%s" % (name, isa),
@@ -26,6 +28,7 @@ def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [],
             hdrs = hdrs,
             textual_hdrs = textual_hdrs,
             copts = WARNINGS + KERNEL_COPTS + march + ["-DWEIR_ISA=" + isa] + copts,
+            features = ["layering_check"],
             deps = deps,
             visibility = ["//visibility:private"],
         )

@@ -1,10 +1,15 @@
-"""A library of the system: headers from /usr/include as tracked inputs (symlinked, so nothing else there is visible), linked by flag."""
+"""A library of the system: its headers as tracked inputs, symlinked so that nothing else there is visible; linked by flag.
+
+They are looked for in /usr/include, or in the folders of WEIR_INCLUDE_PATH, parted by colons.
+"""
 
 def _system_library_impl(ctx):
+    roots = ctx.os.environ.get("WEIR_INCLUDE_PATH", "/usr/include").split(":")
     for header in ctx.attr.headers:
-        if not ctx.path("/usr/include/" + header).exists:
-            fail("%s: /usr/include/%s is not installed; run ./bootstrap" % (ctx.attr.library, header))
-        ctx.symlink("/usr/include/" + header, "include/" + header)
+        found = [root + "/" + header for root in roots if ctx.path(root + "/" + header).exists]
+        if not found:
+            fail("%s: %s/%s is not installed; run ./bootstrap" % (ctx.attr.library, roots[0], header))
+        ctx.symlink(found[0], "include/" + header)
     ctx.file("BUILD.bazel", """
 cc_library(
     name = "{name}",
@@ -26,5 +31,6 @@ system_library = repository_rule(
         "headers": attr.string_list(mandatory = True, doc = "files or folders below /usr/include"),
         "linkopts": attr.string_list(),
     },
+    environ = ["WEIR_INCLUDE_PATH"],
     local = True,
 )

@@ -1,14 +1,17 @@
 """The project's own C and C++ targets: strict warnings, layering checked, C headers usable from C++ tests."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load("//toolchain:layers.bzl", "check_layers")
 
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 TEST_WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
-def weir_library(name, copts = [], features = [], **kwargs):
-    cc_library(name = name, copts = WARNINGS + copts, features = ["layering_check"] + features, **kwargs)
+def weir_library(name, copts = [], deps = [], features = [], **kwargs):
+    check_layers(name, deps)
+    cc_library(name = name, copts = WARNINGS + copts, features = ["layering_check"] + features, deps = deps, **kwargs)
 
 def weir_binary(name, copts = [], **kwargs):
+    """A program: above all layers, wherever it is declared."""
     cc_binary(name = name, copts = WARNINGS + copts, features = ["layering_check"], **kwargs)
 
 def weir_test(name, copts = [], deps = [], size = "small", **kwargs):

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Formats the tracked C, C++ and CUDA files with clang-format-19 and .clang-format.
+#
+#   toolchain/format.sh [FILE...]           rewrites them
+#   toolchain/format.sh --check [FILE...]   lists those that differ and fails
+set -euo pipefail
+cd "$(dirname "$0")/.."
+formatter=${CLANG_FORMAT:-clang-format-19}
+command -v "$formatter" >/dev/null || { echo "format: $formatter is not installed; run ./bootstrap dev" >&2; exit 2; }
+
+check=0
+[ "${1:-}" != --check ] || { check=1; shift; }
+if [ $# -gt 0 ]; then files=("$@"); else mapfile -t files < <(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.inc'); fi
+[ ${#files[@]} -gt 0 ] || { echo "format: no files" >&2; exit 2; }
+
+if [ "$check" = 0 ]; then
+    "$formatter" -i "${files[@]}"
+    exit 0
+fi
+# The first message about a file names it; all others are of no interest.
+differing=$("$formatter" --dry-run --Werror "${files[@]}" 2>&1 | sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: code should be clang-formatted.*/\1/p' | sort -u || true)
+count=0
+if [ -n "$differing" ]; then
+    count=$(wc -l <<<"$differing")
+    printf 'not formatted: %s\n' $differing # names of files are words here
+    echo "format: run toolchain/format.sh"
+fi
+echo "$((${#files[@]} - count)) passed, $count failed"
+[ "$count" = 0 ]
