@@ -39,7 +39,8 @@ typedef struct weir_gpu_plugin {
     weir_status (*copy)(int device, void *dst, const void *src, size_t bytes); /* any direction; returns when done */
     weir_status (*synchronize)(int device);                                    /* all launched kernels ended; EDEVICE if one failed */
     /* Rows in order of preference within an op: CUDA overrides first, then the single source built for nvptx. Pointers in the
-     * arguments, and in the structs that those point to, are device addresses; weir_kernel_context.omp_device is the device. */
+     * arguments, and in the structs that those point to, are device addresses; weir_kernel_context.omp_device is the device. Segment
+     * arrays are read by the host too, to plan the launch: they lie in SHARED memory. */
     const weir_kernel *const *(*kernels)(size_t *count);
 } weir_gpu_plugin;
 

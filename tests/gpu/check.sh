@@ -15,27 +15,24 @@ pack() {
     { ldd "$dir/gpu_parity"; ldd "$dir/libweir_gpu.so"; } | awk '$3 ~ /^\// { print $3 }' | sort -u |
         grep -Ev '/(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so' | while read -r library; do install -m 644 "$library" "$dir"; done
     strip --strip-unneeded "$dir"/*.so* 2>/dev/null || true
-    local size
-    size=$(du -sm "$dir" | cut -f1)
-    echo "packed $dir: $size MiB"
-    if [ "$size" -ge 64 ]; then
-        # The largest is LLVM, which only the offload runtime's JIT needs: compressed it fits.
-        (cd "$dir" && zstd -q -19 --rm libLLVM*.so* && du -sm . | cut -f1)
-    fi
+    # The offload runtime needs LLVM, and LLVM needs ICU and Z3: 150 MiB that travel compressed.
+    (cd "$dir" && tar -cf - ./*.so* | xz -T0 -6 >libraries.tar.xz && rm -f ./*.so*)
+    echo "packed $dir: $(du -sm "$dir" | cut -f1) MiB"
 }
 
 run() {
-    local dir
-    dir=$(cd "$(dirname "$0")" && pwd)
-    cd "$dir"
-    for packed in ./*.zst; do [ -e "$packed" ] && zstd -q -d --rm "$packed"; done
+    local from dir
+    from=$(cd "$(dirname "$0")" && pwd)
+    dir=$(mktemp -d)
+    tar -xJf "$from/libraries.tar.xz" -C "$dir" 2>/dev/null ||
+        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$from/libraries.tar.xz" "$dir"
     # The offload runtime opens libcuda.so; drivers often bring only libcuda.so.1.
     local driver
     driver=$(ldconfig -p | awk '/libcuda\.so\.1 / { print $NF; exit }')
-    [ -n "$driver" ] && ln -sf "$driver" "$dir/libcuda.so"
+    if [ -n "$driver" ]; then ln -sf "$driver" "$dir/libcuda.so"; fi
     export LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} OMP_TARGET_OFFLOAD=MANDATORY
-    timeout 240 ./gpu_parity "$dir/libweir_gpu.so"
-    timeout 220 ./gpu_parity "$dir/libweir_gpu.so" --bench
+    timeout 240 "$from/gpu_parity" "$dir/libweir_gpu.so"
+    timeout 220 "$from/gpu_parity" "$dir/libweir_gpu.so" --bench
 }
 
 if [ "${1:-}" = --pack ]; then pack "${2:?check.sh --pack DIR}"; else run; fi
