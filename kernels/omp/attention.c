@@ -74,7 +74,7 @@ WEIR_INLINE void publish_block(team_memory *team, const row_block *block, const 
         UNROLL
         for (int v = 1; v < TILE_VECTORS; v++) sum += block->sum[r][v];
         team->sums[row_of(r, tid)][tid % POSITION_THREADS] = lane_sum_of(sum);
-        team->maximum[row_of(r, tid)] = block->maximum[r];
+        if (tid % POSITION_THREADS == 0) team->maximum[row_of(r, tid)] = block->maximum[r];
     }
     TEAM_BARRIER
 }

@@ -120,7 +120,7 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*re
         for (int t = 0; t < POSITION_THREADS; t++) maximum = team->maxima[row][t] > maximum ? team->maxima[row][t] : maximum;
         const lane_float decay = lane_exp2((lane_float)(block->maximum[r] - maximum));
         block->maximum[r] = maximum;
-        team->decay[row] = lane_first(decay);
+        if (lane == 0) team->decay[row] = lane_first(decay); /* the same in all lanes of the row */
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
             const int      first = (v * POSITION_THREADS + lane) * LANE_WIDTH;

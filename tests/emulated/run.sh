@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bazel test //tests/emulated:emulated_test //tests/emulated:offload_test "$@"
-# The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP synchronises.
+# The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP synchronises inside a team. One team: it does not
+# know the end of a league, and the races that barriers prevent are those within a team.
 exec bazel test --config=tsan //tests/emulated:emulated_test \
-    --test_env=OMP_TOOL_LIBRARIES=/usr/lib/llvm-19/lib/libarcher.so --test_env=TSAN_OPTIONS=ignore_noninstrumented_modules=1 "$@"
+    --test_env=OMP_TOOL_LIBRARIES=/usr/lib/llvm-19/lib/libarcher.so --test_env=TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+    --test_arg=--teams --test_arg=1 "$@"

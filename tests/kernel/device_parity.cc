@@ -1,7 +1,8 @@
 // The single source as a device would run it, against ref: the emulated device (host threads as GPU threads), the offload build with
 // x86 images, or a GPU through its plugin (first argument: the plugin's file). No test framework: this runs on bare machines.
 //
-// --bench times the rows instead, --case TEXT keeps the cases whose names hold TEXT, --row TEXT the rows. Exit code 0: all agree.
+// --bench times the rows instead, --case TEXT keeps the cases whose names hold TEXT, --row TEXT the rows, --teams N sets how many teams run
+// at a time where the host plays the device. Exit code 0: all agree.
 #include <omp.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ struct Device {
     std::string                                                     name;
     std::vector<const weir_kernel *>                                rows;
     weir_caps                                                       caps = {};
-    int                                                             omp_device;
+    int                                                             omp_device, n_teams = 2;
     Allocator                                                       allocator = host_allocator();
     std::function<weir_status()>                                    synchronize = [] { return WEIR_OK; };
     std::function<void(void *dst, const void *src, size_t n_bytes)> copy = [](void *dst, const void *src, size_t n) { std::memcpy(dst, src, n); };
@@ -73,7 +74,7 @@ struct Scratch { // freed with the builder's memory
     Scratch(const Device &device, const weir_kernel *row, const void *args, Builder &b)
     {
         context.omp_device    = device.omp_device;
-        context.n_threads     = 2; /* teams at a time where the host plays the device */
+        context.n_threads     = device.n_teams;
         context.scratch_bytes = row->scratch ? row->scratch(args) : 0;
         if (context.scratch_bytes > 0) context.scratch = b.bytes(context.scratch_bytes);
     }
@@ -166,6 +167,7 @@ int main(int argc, char **argv)
 {
     const char *plugin = nullptr, *row = nullptr, *part = nullptr;
     bool        timed = false;
+    int         teams = 2;
     for (int i = 1; i < argc; i++) {
         if (!std::strcmp(argv[i], "--bench"))
             timed = true;
@@ -173,9 +175,12 @@ int main(int argc, char **argv)
             part = argv[++i];
         else if (!std::strcmp(argv[i], "--row") && i + 1 < argc)
             row = argv[++i];
+        else if (!std::strcmp(argv[i], "--teams") && i + 1 < argc)
+            teams = std::atoi(argv[++i]);
         else
             plugin = argv[i];
     }
-    const weir_test::Device device = plugin ? weir_test::plugin_device(plugin) : weir_test::linked_device();
+    weir_test::Device device = plugin ? weir_test::plugin_device(plugin) : weir_test::linked_device();
+    device.n_teams           = teams;
     return timed ? weir_test::bench(device, row, part) : weir_test::check(device, row, part);
 }

@@ -1,13 +1,17 @@
 #!/bin/sh
 # tests/wire/run.sh - the wire suite against a server program, without an API key and then with one.
-#   tests/wire/run.sh [--slow] PROGRAM [ARGUMENT...]
-# PROGRAM is //engine:serve or another that takes --set server.KEY=VALUE; ARGUMENTs are given to it as they are. --slow also runs the cases
+#   tests/wire/run.sh [--slow] [PROGRAM [ARGUMENT...]]
+# PROGRAM takes --set server.KEY=VALUE; without one, //engine:serve is built and served with its bundled model. --slow also runs the cases
 # that wait for a time-out, with time-outs of 5 s. The Python environment is made once, outside of the tree (WEIR_WIRE_VENV).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 slow=no
 if [ "${1:-}" = --slow ]; then slow=yes; shift; fi
-if [ $# -lt 1 ]; then echo "usage: run.sh [--slow] PROGRAM [ARGUMENT...]" >&2; exit 2; fi
+if [ $# -lt 1 ]; then
+    top=$(cd "$here/../.." && pwd)
+    (cd "$top" && bazel build //engine:serve)
+    set -- "$top/.bazel/bin/engine/cli/serve"
+fi
 
 venv=${WEIR_WIRE_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/wire-venv}
 if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt" 2>/dev/null; then
@@ -33,7 +37,7 @@ run_suite() {
     port=$("$venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     if [ $slow = yes ]; then
         suite="$suite --slow --read-timeout 5"
-        set -- "$@" --set server.read_timeout_ms=5000 --set server.write_timeout_ms=5000
+        set -- "$@" --set server.read_timeout=5s --set server.write_timeout=5s
     fi
     "$@" --set "server.port=$port" >"$work/$label.out" 2>"$work/$label.err" &
     server=$!

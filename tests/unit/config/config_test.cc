@@ -42,7 +42,7 @@ TEST(Config, DefaultsAreThoseOfTheTable)
     EXPECT_EQ(c->server.body_limit, 16 << 20);
     EXPECT_EQ(c->server.header_limit, 32 << 10);
     EXPECT_EQ(c->server.read_timeout_ms, 30000);
-    EXPECT_EQ(c->batch.max_sequences, 16);
+    EXPECT_EQ(c->batch.max_sequences, 4);
     EXPECT_EQ(c->sampling.seed, -1);
     EXPECT_EQ(c->sampling.temperature, 1.0);
     EXPECT_STREQ(c->kv.policy.name, "full");

@@ -1,0 +1,268 @@
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/schedule/service.h"
+#include "engine/weir.h"
+
+namespace {
+
+/* A job and what it reported. */
+struct Call {
+    weir_request                      request = {};
+    std::vector<int32_t>              prompt;
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<weir_finish>          finish;
+    std::vector<float>                prompt_logprobs;
+    std::mutex                        lock;
+    std::condition_variable           changed;
+    bool                              done = false;
+    weir_status                       status = WEIR_OK;
+    weir_usage                        usage = {};
+    weir_job                         *job = nullptr;
+    int                               stop_after = 0; /* the callback ends the choice after so many tokens */
+    int                               events_after_done = 0;
+
+    explicit Call(std::vector<int32_t> ids, int max_tokens = 24) : prompt(std::move(ids))
+    {
+        request.prompt = prompt.data();
+        request.n_prompt = static_cast<int32_t>(prompt.size());
+        request.max_tokens = max_tokens;
+        request.n_choices = 1;
+        request.sampling = weir_sampling_default();
+        request.callback = on_event;
+        request.user = this;
+    }
+    static bool on_event(void *user, const weir_event *event)
+    {
+        Call *const                 call = static_cast<Call *>(user);
+        const std::lock_guard<std::mutex> hold(call->lock);
+        call->events_after_done += call->done;
+        switch (event->type) {
+        case WEIR_EVENT_TOKEN: {
+            auto &list = call->tokens[static_cast<size_t>(event->choice)];
+            list.push_back(event->token);
+            return call->stop_after == 0 || static_cast<int>(list.size()) < call->stop_after;
+        }
+        case WEIR_EVENT_CHOICE: call->finish[static_cast<size_t>(event->choice)] = event->finish; break;
+        case WEIR_EVENT_PROMPT: call->prompt_logprobs.push_back(event->logprob.logprob); break;
+        case WEIR_EVENT_DONE:
+            call->done = true;
+            call->status = event->status;
+            call->usage = event->usage;
+            call->changed.notify_all();
+            break;
+        case WEIR_EVENT_ADMITTED: break;
+        }
+        return true;
+    }
+    weir_status submit(weir_service *service, weir_error *error)
+    {
+        tokens.resize(static_cast<size_t>(request.n_choices));
+        finish.resize(static_cast<size_t>(request.n_choices), WEIR_FINISH_NONE);
+        return weir_service_submit(service, &job, &request, error);
+    }
+    void wait()
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        changed.wait(hold, [this] { return done; });
+    }
+    ~Call() { weir_job_release(job); }
+};
+
+class Service : public ::testing::Test {
+  protected:
+    void open(const char *model, int slots, const char *memory = nullptr, int context = 512, int queue = 0)
+    {
+        weir_config *const config = &config_;
+        weir_config_default(config);
+        snprintf(config->model.path, sizeof config->model.path, "tests/golden/models/%s", model);
+        ASSERT_EQ(weir_config_set(config, "kernels.activations=f32", &error_), WEIR_OK);
+        ASSERT_EQ(weir_config_set_key(config, "batch.max_sequences", std::to_string(slots).c_str(), &error_), WEIR_OK);
+        ASSERT_EQ(weir_config_set_key(config, "batch.chunk", "64", &error_), WEIR_OK);
+        ASSERT_EQ(weir_config_set_key(config, "batch.queue", std::to_string(queue).c_str(), &error_), WEIR_OK);
+        config->model.context = context;
+        if (memory != nullptr) ASSERT_EQ(weir_config_set_key(config, "memory.host", memory, &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = { config, true, nullptr, nullptr };
+        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        service_ = weir_engine_service(engine_);
+    }
+    std::vector<int32_t> prompt(int seed, int n) const
+    {
+        std::vector<int32_t> ids;
+        for (int i = 0; i < n; i++) ids.push_back((seed * 97 + i * 31 + i * i) % 300);
+        return ids;
+    }
+    std::vector<int32_t> alone(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        Call call(ids, max_tokens);
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_OK);
+        return call.tokens[0];
+    }
+    void TearDown() override { weir_engine_close(engine_); }
+    static weir_config config_;
+    weir_engine       *engine_ = nullptr;
+    weir_service      *service_ = nullptr;
+    weir_error         error_ = {};
+};
+weir_config Service::config_;
+
+TEST_F(Service, SixteenStreamsEqualSolo)
+{
+    open("tq", 16);
+    std::vector<std::vector<int32_t>> solo;
+    for (int i = 0; i < 16; i++) solo.push_back(alone(prompt(i, 5 + 17 * i)));
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < 16; i++) {
+        calls.push_back(std::make_unique<Call>(prompt(i, 5 + 17 * i)));
+        ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+    }
+    for (int i = 0; i < 16; i++) {
+        calls[static_cast<size_t>(i)]->wait();
+        EXPECT_EQ(calls[static_cast<size_t>(i)]->tokens[0], solo[static_cast<size_t>(i)]) << "stream " << i;
+        EXPECT_EQ(calls[static_cast<size_t>(i)]->finish[0], WEIR_FINISH_LENGTH);
+    }
+}
+
+TEST_F(Service, PreemptedAnswersAreTheSame)
+{
+    open("tq", 6);
+    std::vector<std::vector<int32_t>> solo;
+    for (int i = 0; i < 6; i++) solo.push_back(alone(prompt(i, 60), 120));
+    weir_service_stats stats;
+    weir_service_stats_of(service_, &stats);
+    const int64_t steps_alone = stats.steps;
+    weir_engine_close(engine_);
+    engine_ = nullptr;
+    open("tq", 6, nullptr, 192);
+    /* Room for two whole windows only: six answers of 180 tokens must take turns. */
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const size_t           fixed = plan->weights + plan->activations + plan->recurrent, window = plan->kv / 6;
+    const std::string      memory = std::to_string(fixed + 2 * window + window / 2) + "B";
+    weir_engine_close(engine_);
+    engine_ = nullptr;
+    open("tq", 6, memory.c_str(), 192);
+    ASSERT_LT(weir_engine_plan_of(engine_)->kv_rows, 6 * 180);
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < 6; i++) {
+        calls.push_back(std::make_unique<Call>(prompt(i, 60), 120));
+        ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+    }
+    for (int i = 0; i < 6; i++) {
+        calls[static_cast<size_t>(i)]->wait();
+        EXPECT_EQ(calls[static_cast<size_t>(i)]->status, WEIR_OK);
+        EXPECT_EQ(calls[static_cast<size_t>(i)]->tokens[0], solo[static_cast<size_t>(i)]) << "stream " << i;
+    }
+    weir_service_stats_of(service_, &stats);
+    EXPECT_LT(stats.steps, steps_alone) << "some ran together";
+    EXPECT_EQ(stats.kv_pages_used, 0);
+}
+
+TEST_F(Service, ChoicesShareThePromptAndDifferOnlyByTheirDraws)
+{
+    open("tq-r1", 4);
+    Call call(prompt(3, 70), 20), again(prompt(3, 70), 20);
+    for (Call *c : { &call, &again }) {
+        c->request.n_choices = 3;
+        c->request.sampling.temperature = 1.5f;
+        c->request.sampling.seed = 7;
+        ASSERT_EQ(c->submit(service_, &error_), WEIR_OK) << error_.text;
+    }
+    call.wait();
+    again.wait();
+    EXPECT_EQ(call.tokens, again.tokens) << "the seed repeats all choices";
+    EXPECT_NE(call.tokens[0], call.tokens[1]);
+    EXPECT_NE(call.tokens[1], call.tokens[2]);
+    EXPECT_EQ(call.usage.n_answer, 60);
+    EXPECT_EQ(call.usage.n_prompt, 70);
+}
+
+TEST_F(Service, PromptScoresEqualTheAnswersScores)
+{
+    open("qwen3", 2);
+    const std::vector<int32_t> ids = prompt(1, 40), answer = alone(ids, 30);
+    std::vector<int32_t>       whole = ids;
+    whole.insert(whole.end(), answer.begin(), answer.end());
+    Call score(whole, 0);
+    score.request.want_prompt_logprobs = true;
+    ASSERT_EQ(score.submit(service_, &error_), WEIR_OK);
+    score.wait();
+    EXPECT_EQ(score.prompt_logprobs.size(), whole.size() - 1);
+    EXPECT_EQ(score.finish[0], WEIR_FINISH_LENGTH);
+    for (size_t i = ids.size(); i < whole.size(); i++) EXPECT_LE(score.prompt_logprobs[i - 1], 0.0f);
+}
+
+TEST_F(Service, CallbackEndsAChoice)
+{
+    open("qwen3", 2);
+    Call call(prompt(1, 10), 100);
+    call.stop_after = 5;
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK);
+    call.wait();
+    EXPECT_EQ(call.tokens[0].size(), 5u);
+    EXPECT_EQ(call.finish[0], WEIR_FINISH_STOP);
+}
+
+TEST_F(Service, CancelGivesTheSlotBackAndReleaseSilencesTheJob)
+{
+    open("qwen3", 1, nullptr, 4096);
+    auto running = std::make_unique<Call>(prompt(1, 10), 4000);
+    Call queued(prompt(2, 10), 4000), last(prompt(3, 10), 5);
+    ASSERT_EQ(running->submit(service_, &error_), WEIR_OK);
+    ASSERT_EQ(queued.submit(service_, &error_), WEIR_OK);
+    ASSERT_EQ(last.submit(service_, &error_), WEIR_OK);
+    weir_job_cancel(queued.job);
+    queued.wait();
+    EXPECT_EQ(queued.status, WEIR_ECANCELED);
+    running.reset(); /* released while it runs */
+    last.wait();
+    EXPECT_EQ(last.status, WEIR_OK);
+    EXPECT_EQ(last.events_after_done, 0);
+}
+
+TEST_F(Service, QueueLimitWindowAndBadNumbersAreRefused)
+{
+    open("qwen3", 1, nullptr, 256, 1);
+    Call first(prompt(1, 10), 240), second(prompt(2, 10), 4), third(prompt(3, 10), 4), longer(prompt(4, 257), 1);
+    Call bad({ 5, 100000 }, 4), many(prompt(5, 4), 4);
+    many.request.n_choices = 2;
+    EXPECT_EQ(longer.submit(service_, &error_), WEIR_EINVAL);
+    EXPECT_NE(std::string(error_.text).find("context_length_exceeded"), std::string::npos);
+    EXPECT_NE(std::string(error_.text).find("exceeds the available context size"), std::string::npos);
+    EXPECT_EQ(bad.submit(service_, &error_), WEIR_EINVAL);
+    EXPECT_EQ(many.submit(service_, &error_), WEIR_EINVAL);
+    ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
+    weir_status status = WEIR_OK;
+    std::vector<std::unique_ptr<Call>> more; /* until the queue of one is full */
+    for (int i = 0; i < 200 && status == WEIR_OK; i++) {
+        more.push_back(std::make_unique<Call>(prompt(i, 10), 4));
+        status = more.back()->submit(service_, &error_);
+    }
+    EXPECT_EQ(status, WEIR_EFULL);
+    first.wait();
+    for (size_t i = 0; i + 1 < more.size(); i++) more[i]->wait();
+    EXPECT_EQ(first.tokens[0].size(), 240u);
+    weir_service_drain(service_, weir_clock_ns() + 1000000000);
+    EXPECT_EQ(third.submit(service_, &error_), WEIR_EUNSUPPORTED);
+    (void)second;
+}
+
+TEST_F(Service, AWindowThatIsFullEndsWithLength)
+{
+    open("qwen3", 1, nullptr, 64);
+    Call call(prompt(1, 60), 100);
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK);
+    call.wait();
+    EXPECT_EQ(call.finish[0], WEIR_FINISH_LENGTH);
+    EXPECT_EQ(call.tokens[0].size(), 5u); /* the last one needs no place: it is never computed */
+}
+
+} // namespace
