@@ -6,6 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
+commit=$(git rev-parse HEAD) || exit 2
 passed=0 failed=0
 ok() { passed=$((passed + 1)); echo "ok      $*"; }
 bad() { failed=$((failed + 1)); echo "FAILED  $*"; }
@@ -47,7 +48,7 @@ in_checkout_files() {
 
 for name in first the-second/and-deeper; do
     mkdir -p "$work/$name/weir"
-    git archive HEAD | tar -x -C "$work/$name/weir"
+    git archive "$commit" | tar -x -C "$work/$name/weir"
     start=$SECONDS
     in_checkout "$name" build --config=cpu "${targets[@]}" >"$work/log" || { bad "build in $name"; tail -n 40 "$work/log"; }
     [ "$gpu" = 0 ] || in_checkout "$name" build --config=gpu //offload:weir_gpu >"$work/log" || { bad "GPU build in $name"; tail -n 40 "$work/log"; }
