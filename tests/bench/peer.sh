@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Weir beside its peer llama.cpp, on the same GGUF in the same run: prints one JSON object with the ratios, the raw figures, load and bandwidth.
+#
+#   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0]
+#
+# Without --model a model of Qwen3.5-0.8B's shape with random weights is written (tests/bench/random_model.py). The peer is built once from the
+# source package llama-cpp-python with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the deep part out.
+#   PEER_DIR      where to build (default: $XDG_CACHE_HOME/weir/peer, else ~/.cache/weir/peer)
+#   PEER_THREADS  threads of both (default: number of cores)
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+package=llama-cpp-python version=0.3.36
+dir=${PEER_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/peer}
+threads=${PEER_THREADS:-$(nproc)}
+model='' depth=8192 type=q8_0
+
+die() { echo "peer.sh: $*" >&2; exit 1; }
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --json) shift ;; # the only output there is
+        --model) model=${2:?--model needs a file}; shift 2 ;;
+        --depth) depth=${2:?--depth needs a number}; shift 2 ;;
+        --type) type=${2:?--type needs a name}; shift 2 ;;
+        -h|--help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        *) die "unknown argument $1; see --help" ;;
+    esac
+done
+
+build_peer() {
+    [ -x "$dir/build/bin/llama-bench" ] && return
+    for tool in python3 cmake c++; do command -v $tool >/dev/null || die "$tool is missing; install python3-pip cmake g++"; done
+    mkdir -p "$dir"
+    local source=$dir/llama_cpp_python-$version/vendor/llama.cpp
+    if [ ! -d "$source" ]; then
+        python3 -m pip download --quiet --no-deps --no-binary :all: -d "$dir" "$package==$version" >&2
+        tar -xzf "$dir/llama_cpp_python-$version.tar.gz" -C "$dir"
+    fi
+    cmake -S "$source" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF >&2
+    cmake --build "$dir/build" -j "$threads" --target llama-bench >&2
+}
+
+peer() { "$dir/build/bin/llama-bench" -m "$model" -t "$threads" -r 3 -o json "$@" 2>/dev/null; }
+
+build_peer
+(cd "$top" && bazel build //engine:weir >&2)
+weir=$top/.bazel/bin/engine/cli/weir
+if [ -z "$model" ]; then
+    model=$dir/random-0.8B-$type.gguf
+    [ -f "$model" ] || { python3 "$here/random_model.py" "$model.part" --type "$type" && mv "$model.part" "$model"; }
+fi
+[ -r "$model" ] || die "$model: cannot be read"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cut -d' ' -f1-3 /proc/loadavg >"$work/load"
+# In turns, so that a change of the machine's bandwidth between processes does not favour one of them.
+for turn in 1 2; do
+    "$weir" bench --model "$model" --threads "$threads" --prompt 512 --gen 32 --depth 0 --repeat 3 --json >"$work/weir.short.$turn"
+    peer -p 512 -n 32 >"$work/peer.short.$turn"
+done
+if [ "$depth" -gt 0 ]; then
+    "$weir" bench --model "$model" --threads "$threads" --prompt 0 --gen 16 --depth "$depth" --repeat 3 --json >"$work/weir.deep.1"
+    peer -p 0 -n 16 -d "$depth" -fa 1 >"$work/peer.deep.1"
+fi
+python3 - "$work" "$model" "$threads" "$depth" <<'PYTHON'
+import glob, json, os, statistics, sys
+work, model, threads, depth = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+load = lambda name: [json.load(open(f)) for f in sorted(glob.glob(os.path.join(work, name + ".*")))]
+weir, peer = load("weir.short"), load("peer.short")
+rate = lambda runs, key: [r["rows"][0][key]["median"] for r in runs]
+def peer_rate(runs, key):
+    return [statistics.median(row["samples_ts"]) for run in runs for row in run if row[key] > 0 and row["n_prompt" if key == "n_gen" else "n_gen"] == 0]
+out = {"peer": "llama.cpp in llama-cpp-python 0.3.36", "model": os.path.basename(model), "threads": threads, "load": open(os.path.join(work, "load")).read().strip(),
+       "bandwidth_gb_per_second": [r["rows"][0]["bandwidth_gb_per_second"] for r in weir],
+       "weir": {"decode": rate(weir, "decode_tokens_per_second"), "prefill": rate(weir, "prefill_tokens_per_second"), "bandwidth_share": [r["rows"][0]["bandwidth_share"] for r in weir],
+                "peak_rss_bytes": [r["peak_rss_bytes"] for r in weir], "load_seconds": [r["load_seconds"] for r in weir]},
+       "peer_figures": {"decode": peer_rate(peer, "n_gen"), "prefill": peer_rate(peer, "n_prompt")}}
+median = statistics.median
+out["ratios"] = {k: median(out["weir"][k]) / median(out["peer_figures"][k]) for k in ("decode", "prefill")}
+if depth:
+    deep, other = load("weir.deep")[0]["rows"][0], load("peer.deep")[0]
+    out["weir"]["decode_deep"], out["weir"]["bandwidth_share_deep"] = deep["decode_tokens_per_second"]["median"], deep["bandwidth_share"]
+    out["peer_figures"]["decode_deep"] = median(next(r for r in other if r["n_gen"] > 0)["samples_ts"])
+    out["depth"] = depth
+    out["ratios"]["decode_deep"] = deep["decode_tokens_per_second"]["median"] / out["peer_figures"]["decode_deep"]
+print(json.dumps(out, indent=2))
+PYTHON
