@@ -44,9 +44,13 @@ static weir_bench_rate summarise(double *rates, int32_t n)
     return (weir_bench_rate){ .median = n % 2 != 0 ? rates[n / 2] : 0.5 * (rates[n / 2 - 1] + rates[n / 2]), .least = rates[0], .most = rates[n - 1] };
 }
 
-static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, int32_t decode_from, weir_error *error)
+/* Decoding wants logits of every token, as generation does; a prompt only of its last. */
+static void take_logits(void *user, int32_t first, int32_t n_rows, const float *logits) { (void)user, (void)first, (void)n_rows, (void)logits; }
+
+static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool decode, weir_error *error)
 {
-    return weir_evaluate(weir_engine_runner(b->engine), sequence, &(weir_evaluation){ .tokens = b->tokens, .n_tokens = n, .decode_from = decode_from }, error);
+    return weir_evaluate(weir_engine_runner(b->engine), sequence, &(weir_evaluation){ .tokens = b->tokens, .n_tokens = n, .decode_from = decode ? 0 : INT32_MAX,
+                                                                                      .visit = decode ? take_logits : NULL }, error);
 }
 
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
@@ -54,7 +58,7 @@ static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_er
     weir_sequence_clear(&b->work);
     weir_sequence_fork(&b->work, &b->base);
     const int64_t start = weir_clock_ns();
-    WEIR_TRY(compute(b, &b->work, n, decode ? 0 : INT32_MAX, error));
+    WEIR_TRY(compute(b, &b->work, n, decode, error));
     *rate = (double)n / ((double)(weir_clock_ns() - start) * 1e-9);
     return WEIR_OK;
 }
@@ -84,7 +88,7 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
     const int32_t  n_threads = weir_stream_threads(weir_engine_stream(b->engine));
     weir_bandwidth before = { 0 }, after = { 0 };
     const int32_t  grow = row->depth - b->base.n_tokens;
-    if (grow > 0) WEIR_TRY(compute(b, &b->base, grow, INT32_MAX, error));
+    if (grow > 0) WEIR_TRY(compute(b, &b->base, grow, false, error));
     WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
     WEIR_TRY(measure(b, options->n_generate, true, options->n_repeats, &row->decode, error));
     WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
