@@ -5,17 +5,13 @@
 
 #include "offload/gpu_memory.h"
 
-namespace {
-
-weir_status status_of(cudaError_t error, char *text, size_t text_bytes)
+static weir_status status_of(cudaError_t error, char *text, size_t text_bytes)
 {
     if (error == cudaSuccess) return WEIR_OK;
     if (text) snprintf(text, text_bytes, "%s", cudaGetErrorString(error));
     (void)cudaGetLastError(); /* the runtime keeps the last error until it is read */
     return error == cudaErrorMemoryAllocation ? WEIR_ENOMEM : WEIR_EDEVICE;
 }
-
-}  // namespace
 
 extern "C" {
 

@@ -1,5 +1,7 @@
 """GPU builds: the single source with an nvptx image, CUDA files by nvcc, and the shared library that holds both.
 
+CUDA files use no unnamed namespace: nvcc would put a hash of the folder it runs in into every name there, and so into the bits.
+
 Only --config=gpu analyses these targets; everywhere else they are incompatible and skipped.
 """
 
@@ -21,6 +23,7 @@ LINK = [
     "-Wl,-rpath,$ORIGIN:/usr/lib/llvm-19/lib",
     "-Wl,-z,defs",
     "-Wl,--build-id=sha1",
+    "-Wl,--discard-all",  # see .bazelrc
     "-L" + CUDA + "/lib64",
     "-lcudart_static",  # opens the driver itself: no libcuda in DT_NEEDED
     "-lstdc++",
@@ -33,6 +36,7 @@ LINK = [
 def _compile_offload(ctx, source, headers):
     out = ctx.actions.declare_file("_gpu/%s/%s.o" % (ctx.label.name, source.short_path.replace("/", "_")))
     shim = ctx.file._shim
+    stable = [source.short_path] + [header.short_path for header in ctx.files.hdrs]  # headers have target regions too
     args = ctx.actions.args()
     args.add_all(COMMON + C_FLAGS + OFFLOAD + ctx.attr.copts)
     args.add("-c", source)
@@ -44,7 +48,7 @@ def _compile_offload(ctx, source, headers):
         outputs = [out],
         mnemonic = "OffloadCompile",
         progress_message = "Compiling %s for host and sm_90" % source.short_path,
-        env = {"PATH": CUDA + "/bin:/usr/bin:/bin", "PWD": "/proc/self/cwd", "LD_PRELOAD": shim.path, "STABLE_SRC": source.short_path},
+        env = {"PATH": CUDA + "/bin:/usr/bin:/bin", "PWD": "/proc/self/cwd", "LD_PRELOAD": shim.path, "STABLE_SRC": ":".join(stable)},
     )
     return out
 

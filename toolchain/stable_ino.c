@@ -1,7 +1,7 @@
 /* toolchain/stable_ino.c - LD_PRELOAD shim that makes objects with OpenMP target regions reproducible.
  *
  * clang names such a region __omp_offloading_<device>_<inode>_<function>_l<line> after the source file's stat(): the inode would be in the
- * binary. The one file that STABLE_SRC names (a suffix of its path) gets a device and inode made from that suffix. Used by
+ * binary. The files that STABLE_SRC names (suffixes of their paths, parted by colons) get a device and inode made from them. Used by
  * toolchain/gpu.bzl for its compile actions only. */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,21 +10,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static unsigned long inode_of(const char *text)
+static unsigned long inode_of(const char *text, size_t length)
 {
     unsigned long hash = 1469598103934665603ul; /* FNV-1a */
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211ul;
-    return (hash & 0xffffff) | 0x1000000;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211ul;
+    return (hash & 0xffffffffff) | 0x10000000000; /* clang takes files of one inode for one file: 40 bits keep them apart */
 }
 
 static void settle(const char *path, mode_t mode, dev_t *device, ino_t *inode)
 {
     const char *source = getenv("STABLE_SRC");
     if (!source || !path || !S_ISREG(mode)) return;
-    const size_t n = strlen(path), m = strlen(source);
-    if (n < m || strcmp(path + n - m, source) != 0) return;
-    *device = 1;
-    *inode  = inode_of(source);
+    const size_t length = strlen(path);
+    while (*source) {
+        const size_t n = strcspn(source, ":");
+        if (n > 0 && length >= n && memcmp(path + length - n, source, n) == 0 && (length == n || path[length - n - 1] == '/')) {
+            *device = 1;
+            *inode  = inode_of(source, n);
+            return;
+        }
+        source += n + (source[n] == ':');
+    }
 }
 
 static void path_of_descriptor(int descriptor, char *path, size_t size)

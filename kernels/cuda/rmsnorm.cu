@@ -9,7 +9,7 @@
 
 #include "kernels/abi/ops.h"
 
-namespace {
+namespace weir_cuda_rmsnorm {
 
 constexpr int kWarp = 32, kVector = 4;
 
@@ -109,7 +109,9 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 
-}  // namespace
+}  // namespace weir_cuda_rmsnorm
+
+using namespace weir_cuda_rmsnorm;
 
 /* Tolerance: as the single source, and rsqrtf's 2 units in the last place. */
 extern "C" {
