@@ -1,0 +1,145 @@
+/* tests/unit/model/support.h - opening engines and sequences the way programs do, and small checkpoints that a test may change. */
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/schedule/evaluate.h"
+#include "engine/weir.h"
+
+namespace support {
+
+using Settings = std::vector<std::string>; /* "kv.format=f32" */
+
+inline std::string golden(const std::string &name) { return "tests/golden/models/" + name; }
+
+inline std::string read_file(const std::string &path)
+{
+    std::ifstream     in(path, std::ios::binary);
+    std::stringstream all;
+    EXPECT_TRUE(in.good()) << path;
+    all << in.rdbuf();
+    return all.str();
+}
+
+inline void write_file(const std::string &path, const std::string &bytes)
+{
+    std::ofstream out(path, std::ios::binary | std::ios::trunc);
+    out << bytes;
+    ASSERT_TRUE(out.good()) << path;
+}
+
+/* An engine without service unless asked; close before the next open. */
+class Engine {
+  public:
+    Engine() = default;
+    Engine(const Engine &) = delete;
+    Engine &operator=(const Engine &) = delete;
+    ~Engine() { close(); }
+
+    weir_status open(const std::string &model, const Settings &settings = {}, bool with_service = false)
+    {
+        close();
+        const weir_engine_options options = { configure(model, settings), with_service, nullptr, nullptr };
+        return weir_engine_open(&engine_, &options, &error_);
+    }
+    weir_status plan(const std::string &model, const Settings &settings = {})
+    {
+        const weir_engine_options options = { configure(model, settings), false, nullptr, nullptr };
+        return weir_engine_plan(&plan_, &options, &error_);
+    }
+    void close()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    weir_engine      *get() const { return engine_; }
+    weir_runner      *runner() const { return weir_engine_runner(engine_); }
+    const weir_shape &shape() const { return *weir_model_shape(weir_engine_model(engine_)); }
+    size_t            n_vocab() const { return static_cast<size_t>(shape().n_vocab); }
+    const char       *text() const { return error_.text; }
+    weir_error       *error() { return &error_; }
+
+  private:
+    const weir_config *configure(const std::string &model, const Settings &settings)
+    {
+        static weir_config config;
+        error_ = {};
+        weir_config_default(&config);
+        snprintf(config.model.path, sizeof config.model.path, "%s", model.c_str());
+        for (const std::string &setting : settings) EXPECT_EQ(weir_config_set(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        return &config;
+    }
+    weir_engine *engine_ = nullptr;
+    weir_plan    plan_ = {};
+    weir_error   error_ = {};
+};
+
+/* One sequence of an engine; closed before it. */
+class Sequence {
+  public:
+    explicit Sequence(const Engine &engine)
+    {
+        weir_error error = {};
+        EXPECT_EQ(weir_sequence_open(&sequence_, weir_engine_store(engine.get()), weir_engine_ledger(engine.get()),
+                                     weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error), WEIR_OK) << error.text;
+    }
+    Sequence(const Sequence &) = delete;
+    Sequence &operator=(const Sequence &) = delete;
+    ~Sequence() { weir_sequence_close(&sequence_); }
+
+    void add(const std::vector<int32_t> &tokens)
+    {
+        memcpy(sequence_.tokens + sequence_.n_tokens, tokens.data(), tokens.size() * sizeof tokens[0]);
+        sequence_.n_tokens += static_cast<int32_t>(tokens.size());
+    }
+    weir_sequence *get() { return &sequence_; }
+
+  private:
+    weir_sequence sequence_ = {};
+};
+
+/* Some ids that differ from place to place. */
+inline std::vector<int32_t> some_tokens(size_t n, int seed, size_t n_vocab)
+{
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < n; i++) ids.push_back(static_cast<int32_t>((static_cast<size_t>(seed) * 97 + i * 31 + i * i * 7) % n_vocab));
+    return ids;
+}
+
+inline size_t best(const float *row, size_t n)
+{
+    size_t at = 0;
+    for (size_t i = 1; i < n; i++)
+        if (row[i] > row[at]) at = i;
+    return at;
+}
+
+/* A folder of its own for each test, removed with it. */
+class Folder {
+  public:
+    Folder()
+    {
+        const auto *const info = ::testing::UnitTest::GetInstance()->current_test_info();
+        path_ = ::testing::TempDir() + "/" + info->test_suite_name() + "." + info->name();
+        std::filesystem::remove_all(path_);
+        std::filesystem::create_directories(path_);
+    }
+    ~Folder() { std::filesystem::remove_all(path_); }
+    Folder(const Folder &) = delete;
+    Folder &operator=(const Folder &) = delete;
+    std::string operator/(const std::string &name) const { return path_ + "/" + name; }
+    const std::string &path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+} // namespace support
