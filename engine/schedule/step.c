@@ -24,10 +24,31 @@ static bool any_stalled(const weir_service *service)
     return false;
 }
 
+/* Free pages less those that the tokens of running sequences will still take: who was let in must not find them gone. */
+static int64_t unclaimed_pages(const weir_service *service)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    int64_t                   n = weir_kv_store_free_pages(service->store);
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c == NULL || c->is_waiting || c->is_stalled) continue;
+        const int64_t held = weir_kv_pages_for(spec, c->sequence->table.n_pages * WEIR_PAGE_TOKENS), wanted = weir_kv_pages_for(spec, c->sequence->n_tokens);
+        if (wanted > held) n -= wanted - held;
+    }
+    return n;
+}
+
+/* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its own rows. */
+static bool has_room(const weir_service *service, int64_t rows, int64_t more)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
+    return weir_kv_pages_for(spec, most) <= unclaimed_pages(service);
+}
+
 static bool fits(const weir_service *service, const weir_job *job)
 {
-    const int64_t pages = weir_kv_pages_for(weir_kv_store_spec(service->store), job->request.n_prompt + 1);
-    return free_slots(service) >= job->request.n_choices && !any_stalled(service) && pages <= weir_kv_store_free_pages(service->store);
+    return free_slots(service) >= job->request.n_choices && !any_stalled(service) && has_room(service, job->request.n_prompt, 1);
 }
 
 static void take_slot(weir_service *service, choice *c)
@@ -155,15 +176,18 @@ static int32_t plan(weir_service *service)
 }
 
 /* ---- room ------------------------------------------------------------------------------------------------ */
+/* NULL when only one is left. */
 static choice *youngest(const weir_service *service)
 {
     choice *found = NULL;
+    int32_t n = 0;
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const c = service->slots[i].owner;
-        if (!can_run(&service->slots[i]) || c->sequence->n_computed == 0) continue;
+        if (!can_run(&service->slots[i])) continue;
+        n++;
         if (found == NULL || c->job->serial > found->job->serial || (c->job == found->job && c->index > found->index)) found = c;
     }
-    return found;
+    return n > 1 ? found : NULL;
 }
 
 /* Stalled choices run again, oldest first, when all their rows and one page more fit. */
@@ -175,11 +199,7 @@ static void resume_stalled(weir_service *service)
             choice *const c = service->slots[i].owner;
             if (c != NULL && c->is_stalled && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
         }
-        if (oldest == NULL) return;
-        const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-        int64_t                   rows = oldest->sequence->n_tokens + WEIR_PAGE_TOKENS;
-        if (rows > spec->max_rows) rows = spec->max_rows;
-        if (weir_kv_pages_for(spec, rows) > weir_kv_store_free_pages(service->store)) return;
+        if (oldest == NULL || !has_room(service, oldest->sequence->n_tokens, WEIR_PAGE_TOKENS)) return;
         oldest->is_stalled = false;
     }
 }

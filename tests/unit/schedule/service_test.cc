@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -253,6 +254,51 @@ TEST_F(Service, QueueLimitWindowAndBadNumbersAreRefused)
     weir_service_drain(service_, weir_clock_ns() + 1000000000);
     EXPECT_EQ(third.submit(service_, &error_), WEIR_EUNSUPPORTED);
     (void)second;
+}
+
+/* The pool is one window: nothing may wait for a row past it. */
+TEST_F(Service, APromptAsLongAsTheWindowAndThePoolRuns)
+{
+    open("qwen3", 1, nullptr, 128);
+    ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
+    Call call(prompt(1, 128), 10);
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK);
+    const int64_t                deadline = weir_clock_ns() + 20000000000;
+    std::unique_lock<std::mutex> hold(call.lock);
+    while (!call.done && weir_clock_ns() < deadline) call.changed.wait_for(hold, std::chrono::milliseconds(50));
+    EXPECT_TRUE(call.done) << "it was never admitted";
+    hold.unlock();
+    EXPECT_EQ(call.tokens[0].size(), call.done ? 1u : 0u);
+}
+
+/* Prompts that fit one at a time but not together, let in at the same moment: they take turns and none fails. */
+TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
+{
+    open("qwen3", 4, nullptr, 128);
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string      memory = std::to_string(plan->weights + plan->activations + plan->recurrent + plan->kv / 4 + 4096) + "B";
+    std::vector<std::vector<int32_t>> solo;
+    for (int i = 0; i < 4; i++) solo.push_back(alone(prompt(i, 10 + 2 * i), 80));
+    weir_engine_close(engine_);
+    engine_ = nullptr;
+    open("qwen3", 4, memory.c_str(), 128);
+    ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
+    for (int round = 0; round < 10; round++) {
+        Call first(prompt(9, 3), 1); /* holds the engine thread in its callback until all are queued */
+        std::unique_lock<std::mutex> hold(first.lock);
+        ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < 4; i++) {
+            calls.push_back(std::make_unique<Call>(prompt(i, 10 + 2 * i), 80));
+            ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        hold.unlock();
+        for (size_t i = 0; i < 4; i++) {
+            calls[i]->wait();
+            EXPECT_EQ(calls[i]->status, WEIR_OK) << "stream " << i;
+            EXPECT_EQ(calls[i]->tokens[0], solo[i]) << "stream " << i;
+        }
+    }
 }
 
 TEST_F(Service, AWindowThatIsFullEndsWithLength)
