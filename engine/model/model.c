@@ -77,6 +77,15 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     return WEIR_OK;
 }
 
+/* Once for the scaling's own numbers, and after loading with the factors that a file may hold. */
+static weir_status resolve_rope(weir_model *model, weir_error *error)
+{
+    if (model->frequencies == NULL) model->frequencies = malloc((size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float));
+    if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
+    model->rope.frequencies = model->frequencies;
+    return weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors, error);
+}
+
 weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch, weir_stream *stream,
                             weir_activations activations, weir_error *error)
 {
@@ -100,6 +109,7 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
     }
     status = plan_layers(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
+    if (status == WEIR_OK) status = resolve_rope(model, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
 done:
     if (status != WEIR_OK)
@@ -159,17 +169,12 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
 weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error)
 {
     WEIR_ASSERT(model->ledger == NULL);
-    const size_t frequency_bytes = (size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float);
     model->ledger = ledger;
     WEIR_TRY(weir_ledger_alloc(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error));
     WEIR_TRY(weir_ledger_alloc(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error));
     WEIR_TRY(load_vectors(model, error));
     WEIR_TRY(load_matrices(model, progress, user, error));
-    model->frequencies = malloc(frequency_bytes);
-    if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
-    WEIR_TRY(weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors, error));
-    model->rope.frequencies = model->frequencies;
-    return WEIR_OK;
+    return model->rope_factors != NULL ? resolve_rope(model, error) : WEIR_OK;
 }
 
 void weir_model_close(weir_model *model)
