@@ -213,16 +213,24 @@ weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_contai
     return WEIR_OK;
 }
 
-/* Is there a list per layer in the checkpoint? Looks `table`.{gguf,hf} up in the metadata. */
-static bool layer_meta(const weir_arch *arch, const weir_tensor_directory *directory, const char *table, weir_meta *out)
+/* A value about layers in the checkpoint, and where it is. */
+typedef struct layer_list {
+    const char *path, *table; /* table: of [layers] */
+    char        key[512];
+    weir_meta   meta;
+    bool        is_gguf;
+} layer_list;
+
+/* Is there one? Looks `table`.{gguf,hf} up in the metadata. */
+static bool find_layers(layer_list *out, const weir_arch *arch, const weir_tensor_directory *directory, const char *table)
 {
     const char *const prefix = weir_arch_gguf_prefix(directory);
     const char *const key =
         weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), prefix != NULL ? "gguf" : "hf"), NULL);
-    char full[512];
     if (key == NULL) return false;
-    (void)snprintf(full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", key);
-    return weir_tensor_directory_meta(directory, full, out);
+    *out = (layer_list){ .path = weir_tensor_directory_path(directory), .table = table, .is_gguf = prefix != NULL };
+    (void)snprintf(out->key, sizeof out->key, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", key);
+    return weir_tensor_directory_meta(directory, out->key, &out->meta);
 }
 
 static const char *layer_word(const weir_arch *arch, const char *table, const char *key)
@@ -230,22 +238,24 @@ static const char *layer_word(const weir_arch *arch, const char *table, const ch
     return weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), key), NULL);
 }
 
-static weir_status layers_from_list(const weir_arch *arch, const weir_meta *list, const char *table, int64_t n_layers, const char **names,
-                                    weir_error *error)
+/* GGUF lists may go on with draft layers, which are not counted. */
+static weir_status layers_from_list(const weir_arch *arch, const layer_list *list, int64_t n_layers, const char **names, weir_error *error)
 {
-    if (list->type != WEIR_META_ARRAY || list->length < (size_t)n_layers)
-        return weir_error_set(error, WEIR_EFORMAT, "the list of layer types has %zu entries for %lld layers", list->length, (long long)n_layers);
-    const weir_toml_node *const words = weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), "names");
+    const weir_meta *const meta = &list->meta;
+    if (meta->type != WEIR_META_ARRAY) return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a list", list->path, list->key);
+    if (meta->length < (size_t)n_layers || (!list->is_gguf && meta->length > (size_t)n_layers))
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s has %zu entries for %lld layers", list->path, list->key, meta->length, (long long)n_layers);
+    const weir_toml_node *const words = weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), list->table), "names");
     for (int64_t i = 0; i < n_layers; i++) {
         weir_meta element = { 0 };
-        (void)weir_meta_at(list, (size_t)i, &element);
+        (void)weir_meta_at(meta, (size_t)i, &element);
         if (words != NULL)
             names[i] = element.type == WEIR_META_STRING ? weir_toml_string(weir_toml_get(words, element.string), NULL) : NULL;
         else
-            names[i] = layer_word(arch, table, (element.type == WEIR_META_BOOL ? element.boolean : element.integer != 0) ? "set" : "unset");
+            names[i] = layer_word(arch, list->table, (element.type == WEIR_META_BOOL ? element.boolean : element.integer != 0) ? "set" : "unset");
         if (names[i] == NULL)
-            return weir_error_set(error, WEIR_EUNSUPPORTED, "layer %lld has type '%s', which architecture %s does not cover (%s)", (long long)i,
-                                  element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
+            return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: %s gives layer %lld the type '%s', which architecture %s does not cover (%s)",
+                                  list->path, list->key, (long long)i, element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
     }
     return WEIR_OK;
 }
@@ -253,14 +263,14 @@ static weir_status layers_from_list(const weir_arch *arch, const weir_meta *list
 weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers, const char **names,
                              weir_error *error)
 {
-    weir_meta meta;
-    if (layer_meta(arch, directory, "mask", &meta)) return layers_from_list(arch, &meta, "mask", n_layers, names, error);
-    if (layer_meta(arch, directory, "types", &meta)) return layers_from_list(arch, &meta, "types", n_layers, names, error);
-    if (layer_meta(arch, directory, "interval", &meta)) {
-        if (meta.type != WEIR_META_INT || meta.integer < 1)
-            return weir_error_set(error, WEIR_EFORMAT, "%s: the interval of attention layers is not a positive integer", weir_tensor_directory_path(directory));
+    layer_list list;
+    if (find_layers(&list, arch, directory, "mask") || find_layers(&list, arch, directory, "types"))
+        return layers_from_list(arch, &list, n_layers, names, error);
+    if (find_layers(&list, arch, directory, "interval")) {
+        if (list.meta.type != WEIR_META_INT || list.meta.integer < 1)
+            return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a positive integer", list.path, list.key);
         for (int64_t i = 0; i < n_layers; i++) {
-            names[i] = layer_word(arch, "interval", (i + 1) % meta.integer == 0 ? "last" : "others");
+            names[i] = layer_word(arch, "interval", (i + 1) % list.meta.integer == 0 ? "last" : "others");
             if (names[i] == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] interval needs last and others", arch->file);
         }
         return WEIR_OK;

@@ -227,6 +227,10 @@ static void bind_embedding(binder *b)
         problem(b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape, b->model->shape.d_model);
         return;
     }
+    weir_meta size;
+    if (b->container == WEIR_CONTAINER_SAFETENSORS && weir_tensor_directory_meta(b->model->directory, "vocab_size", &size) &&
+        !(size.type == WEIR_META_INT && size.integer == tensor->shape[0]))
+        problem(b, "tensor %s has %" PRId64 " rows, but config.json another vocab_size", tensor->name, tensor->shape[0]);
     b->model->embedding = tensor;
     b->model->shape.n_vocab = tensor->shape[0];
 }

@@ -60,6 +60,7 @@ typedef struct weir_step {
 typedef struct weir_block {
     const char      *name;  /* what arch files write in `mixer` or `kind` */
     const weir_slot *slots; /* ends with name == NULL */
+    const char *const *shapes; /* names of what the block reads from the shape besides d_model; ends with NULL */
     size_t           weights_bytes;
     bool             has_kv; /* n_kv_heads rows of head_dim per token */
     int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */

@@ -10,6 +10,17 @@
 
 enum { LAYER_MATRICES = 16, LAYER_VECTORS = 16, ALIGNMENT = 64 };
 
+/* An arch file that forgets a shape would leave it zero. */
+static weir_status require_shapes(const weir_model *model, const char *const *names, const char *who, weir_error *error)
+{
+    const weir_toml_node *const table = weir_toml_get(model->arch->root, "shape");
+    for (; *names != NULL; names++) {
+        if (weir_toml_get(table, *names) == NULL)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: [shape] has no %s, which %s needs", model->arch->file, *names, who);
+    }
+    return WEIR_OK;
+}
+
 /* Layer list with blocks, options and the place of each layer in the sequence's memory. */
 static weir_status plan_layers(weir_model *model, weir_error *error)
 {
@@ -17,7 +28,10 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
     const weir_container    container = weir_tensor_directory_container(model->directory);
     const char *const       kind = weir_toml_string(weir_toml_get(weir_toml_get(model->arch->root, "ffn"), "kind"), NULL);
     const weir_block *const ffn = kind != NULL ? weir_block_find(kind) : NULL;
-    if (ffn == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [ffn] kind '%s' is not a block", model->arch->file, kind != NULL ? kind : "");
+    /* The sequence's memory of a layer belongs to its mixer. */
+    if (ffn == NULL || ffn->has_kv || ffn->history_elements != NULL || ffn->state_elements != NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file, kind != NULL ? kind : "");
+    WEIR_TRY(require_shapes(model, ffn->shapes, ffn->name, error));
 
     const char **const names = calloc((size_t)shape->n_layers, sizeof *names);
     if (names == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)shape->n_layers);
@@ -26,6 +40,7 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
         layer *const l = &model->layers[i];
         l->ffn = ffn;
         status = weir_arch_block(model->arch, names[i], container, &l->mixer, &l->options, error);
+        if (status == WEIR_OK) status = require_shapes(model, l->mixer->shapes, l->mixer->name, error);
         if (status != WEIR_OK) break;
         l->kv_index = l->mixer->has_kv ? model->kv_layers++ : -1;
         l->history_offset = model->recurrent_elements;
@@ -62,13 +77,24 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     return WEIR_OK;
 }
 
+/* Once for the scaling's own numbers, and after loading with the factors that a file may hold. */
+static weir_status resolve_rope(weir_model *model, weir_error *error)
+{
+    if (model->frequencies == NULL) model->frequencies = malloc((size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float));
+    if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
+    model->rope.frequencies = model->frequencies;
+    return weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors, error);
+}
+
 weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch, weir_stream *stream,
                             weir_activations activations, weir_error *error)
 {
     weir_model *const model = calloc(1, sizeof *model);
     if (model == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the model");
     *model = (weir_model){ .directory = directory, .arch = arch, .stream = stream, .activations = activations };
-    weir_status status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory, weir_arch_gguf_prefix(directory), error);
+    static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
+    weir_status              status = require_shapes(model, common, "every model", error);
+    if (status == WEIR_OK) status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory, weir_arch_gguf_prefix(directory), error);
     if (status != WEIR_OK) goto done;
     const size_t n_layers = (size_t)model->shape.n_layers, n_tensors = weir_tensor_directory_count(directory);
     model->max_matrices = n_layers * LAYER_MATRICES + 1;
@@ -83,6 +109,7 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
     }
     status = plan_layers(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
+    if (status == WEIR_OK) status = resolve_rope(model, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
 done:
     if (status != WEIR_OK)
@@ -142,17 +169,12 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
 weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error)
 {
     WEIR_ASSERT(model->ledger == NULL);
-    const size_t frequency_bytes = (size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float);
     model->ledger = ledger;
     WEIR_TRY(weir_ledger_alloc(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error));
     WEIR_TRY(weir_ledger_alloc(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error));
     WEIR_TRY(load_vectors(model, error));
     WEIR_TRY(load_matrices(model, progress, user, error));
-    model->frequencies = malloc(frequency_bytes);
-    if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
-    WEIR_TRY(weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors, error));
-    model->rope.frequencies = model->frequencies;
-    return WEIR_OK;
+    return model->rope_factors != NULL ? resolve_rope(model, error) : WEIR_OK;
 }
 
 void weir_model_close(weir_model *model)

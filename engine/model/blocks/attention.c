@@ -58,6 +58,8 @@ static const weir_slot slots[] = {
     { 0 },
 };
 
+static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
+
 static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows)
 {
     return n_rows * (q_width(shape, options) + 2 * kv_width(shape, options) + out_width(shape, options));
@@ -115,6 +117,6 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
 }
 
 const weir_block weir_block_attention = {
-    .name = "attention", .slots = slots, .weights_bytes = sizeof(weights), .has_kv = true, .scratch_elements = scratch_elements,
+    .name = "attention", .slots = slots, .shapes = shapes, .weights_bytes = sizeof(weights), .has_kv = true, .scratch_elements = scratch_elements,
     .forward = forward,
 };

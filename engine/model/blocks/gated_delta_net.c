@@ -46,6 +46,8 @@ static const weir_slot slots[] = {
     { 0 },
 };
 
+static const char *const shapes[] = { "gdn_k_heads", "gdn_v_heads", "gdn_k_dim", "gdn_v_dim", "gdn_taps", NULL };
+
 static int64_t history_elements(const weir_shape *shape) { return (shape->gdn_taps - 1) * qkv_width(shape); }
 
 static int64_t state_elements(const weir_shape *shape)
@@ -93,6 +95,6 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
 }
 
 const weir_block weir_block_gated_delta_net = {
-    .name = "gated_delta_net", .slots = slots, .weights_bytes = sizeof(weights), .history_elements = history_elements,
+    .name = "gated_delta_net", .slots = slots, .shapes = shapes, .weights_bytes = sizeof(weights), .history_elements = history_elements,
     .state_elements = state_elements, .scratch_elements = scratch_elements, .forward = forward,
 };

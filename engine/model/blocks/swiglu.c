@@ -23,6 +23,8 @@ static const weir_slot slots[] = {
     { 0 },
 };
 
+static const char *const shapes[] = { "d_ffn", NULL };
+
 static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows)
 {
     (void)options;
@@ -48,5 +50,5 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
 }
 
 const weir_block weir_block_swiglu = {
-    .name = "swiglu", .slots = slots, .weights_bytes = sizeof(weights), .scratch_elements = scratch_elements, .forward = forward,
+    .name = "swiglu", .slots = slots, .shapes = shapes, .weights_bytes = sizeof(weights), .scratch_elements = scratch_elements, .forward = forward,
 };

@@ -1,0 +1,306 @@
+/* Broken model files on the way that a user's file takes: bind, and plan, open and compute for those that still bind. Each is a
+ * success or an error with a text; none crashes or allocates what its file could not justify. Run under ASan and UBSan to see more. */
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/unit/model/support.h"
+
+namespace {
+
+using support::Engine;
+using support::Folder;
+using support::golden;
+using support::read_file;
+using support::Settings;
+using support::write_file;
+
+#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+
+const Settings small = { "memory.host=256MiB", "kernels.threads=1", "batch.max_sequences=1", "batch.chunk=64" };
+
+/* Of an input that nobody vouches for: bytes of a file on disk, changed in place. */
+class File {
+  public:
+    explicit File(const std::string &path) : path_(path), bytes_(read_file(path)), fd_(open(path.c_str(), O_WRONLY | O_CLOEXEC)) { EXPECT_GE(fd_, 0) << path; }
+    File(const File &) = delete;
+    File &operator=(const File &) = delete;
+    ~File() { close(fd_); }
+    void set(size_t at, unsigned char byte) { EXPECT_EQ(pwrite(fd_, &byte, 1, static_cast<off_t>(at)), 1); }
+    void flip(size_t at, unsigned char bits) { set(at, static_cast<unsigned char>(static_cast<unsigned char>(bytes_[at]) ^ bits)); }
+    void restore(size_t at) { set(at, static_cast<unsigned char>(bytes_[at])); }
+    void cut(size_t n) { EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(n)), 0); }
+    void restore()
+    {
+        EXPECT_EQ(pwrite(fd_, bytes_.data(), bytes_.size(), 0), static_cast<ssize_t>(bytes_.size()));
+        cut(bytes_.size());
+    }
+    const std::string &bytes() const { return bytes_; }
+
+  private:
+    std::string path_, bytes_;
+    int         fd_;
+};
+
+struct Counts {
+    int n_files = 0, n_bound = 0, n_opened = 0, n_computed = 0;
+};
+
+/* What weir_engine_plan does before it plans, with the architectures read and the stream opened once for all files. */
+weir_status bind(const std::string &path, weir_error *error)
+{
+    static weir_arch_set *archs = nullptr;
+    static weir_stream   *stream = nullptr;
+    weir_tensor_directory *directory = nullptr;
+    weir_model            *model = nullptr;
+    const weir_arch       *arch = nullptr;
+    weir_stream_options    options = {};
+    options.n_threads = 1;
+    if (archs == nullptr) EXPECT_EQ(weir_arch_set_open(&archs, nullptr, error), WEIR_OK);
+    if (stream == nullptr) EXPECT_EQ(weir_stream_open(&stream, &options, error), WEIR_OK);
+    weir_status status = weir_tensor_directory_open(&directory, path.c_str(), error);
+    if (status == WEIR_OK) status = weir_arch_match(&arch, archs, directory, error);
+    if (status == WEIR_OK) status = weir_model_bind(&model, directory, arch, stream, WEIR_ACTIVATIONS_FAST, error);
+    weir_model_close(model);
+    weir_tensor_directory_close(directory);
+    return status;
+}
+
+/* Binds; if it is to run and bound, plans, opens and computes two tokens. */
+void probe(const std::string &model, bool run, Counts *counts, const std::string &how)
+{
+    static Engine     engine;
+    weir_error        error = {};
+    const weir_status bound = bind(model, &error);
+    counts->n_files++;
+    if (bound == WEIR_OK)
+        counts->n_bound++;
+    else
+        EXPECT_NE(error.text[0], '\0') << how;
+    if (bound != WEIR_OK || !run) return;
+    if (engine.plan(model, small) != WEIR_OK) {
+        EXPECT_NE(engine.text()[0], '\0') << how;
+        return;
+    }
+    counts->n_opened++;
+    if (engine.open(model, small) != WEIR_OK) {
+        EXPECT_NE(engine.text()[0], '\0') << how;
+        return;
+    }
+    {
+        support::Sequence sequence(engine);
+        const int32_t     tokens[] = { 1, 0 };
+        weir_evaluation   evaluation = {};
+        evaluation.tokens = tokens;
+        evaluation.n_tokens = 2;
+        evaluation.decode_from = 1;
+        if (weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()) == WEIR_OK)
+            counts->n_computed++;
+        else
+            EXPECT_NE(engine.text()[0], '\0') << how;
+    }
+    engine.close();
+}
+
+void flip_every_byte(const std::string &model, const std::string &path, size_t n_header, int run_every, Counts *counts)
+{
+    File file(path);
+    ASSERT_LE(n_header, file.bytes().size());
+    Counts untouched;
+    probe(model, true, &untouched, "untouched");
+    ASSERT_EQ(untouched.n_computed, 1);
+    int i = 0;
+    for (size_t at = 0; at < n_header; at++) {
+        for (const unsigned char bits : { 0x01, 0x80, 0xff }) {
+            file.flip(at, bits);
+            probe(model, i++ % run_every == 0, counts, "byte " + std::to_string(at) + " ^ " + std::to_string(bits));
+        }
+        file.restore(at);
+        if (::testing::Test::HasFailure()) break;
+    }
+}
+
+void cut_everywhere(const std::string &model, const std::string &path, size_t n_header, Counts *counts)
+{
+    File         file(path);
+    const size_t n = file.bytes().size();
+    const auto   at = [&](size_t length) {
+        file.cut(length);
+        probe(model, true, counts, "cut to " + std::to_string(length));
+        file.restore();
+    };
+    for (size_t length = 0; length < n_header; length += 13) at(length);
+    for (size_t i = 0; i < 20; i++) at(n_header + (n - n_header) * i / 20);
+    at(n - 1);
+}
+
+void expect_modest_memory()
+{
+#if !defined(__has_feature) || !__has_feature(address_sanitizer)
+    struct rusage usage;
+    ASSERT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    EXPECT_LT(usage.ru_maxrss, 1 << 20) << "KiB of peak RSS, with a budget of 256 MiB";
+#endif
+}
+
+/* Where the tensor data of a GGUF begins. */
+size_t gguf_header(const std::string &bytes) { return (bytes.rfind(".weight") / 32 + 3) * 32; }
+
+void copy_to(const Folder &folder, const char *from, const char *to)
+{
+    write_file(folder / to, read_file(golden(from)));
+}
+
+TEST(Hostile, GgufWithFlippedBits)
+{
+    const Folder folder;
+    Counts       counts;
+    copy_to(folder, "qwen3/qwen3-bf16.gguf", "m.gguf");
+    flip_every_byte(folder / "m.gguf", folder / "m.gguf", gguf_header(read_file(folder / "m.gguf")), 16, &counts);
+    printf("%d files, %d bound, of %d opened %d computed\n", counts.n_files, counts.n_bound, counts.n_opened, counts.n_computed);
+    EXPECT_GT(counts.n_bound, 0);
+    EXPECT_LT(counts.n_bound, counts.n_files);
+    expect_modest_memory();
+}
+
+TEST(Hostile, HybridGgufWithFlippedBits)
+{
+    const Folder folder;
+    Counts       counts;
+    copy_to(folder, "tq/tq-q4_0.gguf", "m.gguf");
+    /* The vocabulary lies at the end of the metadata and was covered above: its own numbers come before. */
+    const size_t n = read_file(folder / "m.gguf").find("tokenizer.ggml.");
+    flip_every_byte(folder / "m.gguf", folder / "m.gguf", n, 4, &counts);
+    EXPECT_LT(counts.n_bound, counts.n_files);
+    expect_modest_memory();
+}
+
+TEST(Hostile, SafetensorsWithFlippedBits)
+{
+    const Folder folder;
+    Counts       counts;
+    copy_to(folder, "mistral/model.safetensors", "model.safetensors");
+    copy_to(folder, "mistral/config.json", "config.json");
+    uint64_t n;
+    memcpy(&n, read_file(folder / "model.safetensors").data(), sizeof n);
+    flip_every_byte(folder.path(), folder / "model.safetensors", 8 + n, 4, &counts);
+    flip_every_byte(folder.path(), folder / "config.json", read_file(folder / "config.json").size(), 1, &counts);
+    EXPECT_GT(counts.n_bound, 0);
+    EXPECT_LT(counts.n_bound, counts.n_files);
+    expect_modest_memory();
+}
+
+TEST(Hostile, CutFiles)
+{
+    const Folder gguf, tensors;
+    Counts       counts;
+    copy_to(gguf, "qwen3/qwen3-bf16.gguf", "m.gguf");
+    cut_everywhere(gguf / "m.gguf", gguf / "m.gguf", gguf_header(read_file(gguf / "m.gguf")), &counts);
+    EXPECT_EQ(counts.n_bound, 0);
+    copy_to(tensors, "mistral/model.safetensors", "model.safetensors");
+    copy_to(tensors, "mistral/config.json", "config.json");
+    cut_everywhere(tensors.path(), tensors / "model.safetensors", 2120, &counts);
+    EXPECT_EQ(counts.n_bound, 0);
+    cut_everywhere(tensors.path(), tensors / "config.json", 0, &counts);
+    EXPECT_EQ(counts.n_bound, 0);
+}
+
+/* ---- config.json that is valid JSON and wrong (spec/serving.md 5.4, row 63) ------------------------------------------------------- */
+
+struct Wrong {
+    const char *name, *model, *from, *to, *says;
+};
+
+class Config : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(Config, IsRefusedByName)
+{
+    const Folder folder;
+    copy_to(folder, (std::string(GetParam().model) + "/model.safetensors").c_str(), "model.safetensors");
+    std::string       text = read_file(golden(std::string(GetParam().model) + "/config.json"));
+    const std::string from = GetParam().from;
+    size_t            at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    for (; at != std::string::npos; at = text.find(from, at + strlen(GetParam().to))) text.replace(at, from.size(), GetParam().to);
+    write_file(folder / "config.json", text);
+    Engine engine;
+    EXPECT_NE(engine.plan(folder.path(), small), WEIR_OK);
+    EXPECT_SAYS(engine.text(), GetParam().says);
+    EXPECT_SAYS(engine.text(), folder.path());
+}
+
+const Wrong wrong[] = {
+    { "NoHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", "n_heads is 0" },
+    { "NegativeHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": -4", "n_heads is -4" },
+    { "HalfAHead", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 4.5", "n_heads is 4.5" },
+    { "HeadsAsText", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": \"4\"", "num_attention_heads" },
+    { "NoKvHeads", "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 0", "n_kv_heads is 0" },
+    { "HeadsDoNotDivide", "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "do not divide" },
+    { "HugeHeads", "qwen3", "\"head_dim\": 32", "\"head_dim\": 1000000000000", "head_dim is 1e+12" },
+    { "WrongHeads", "qwen3", "\"head_dim\": 32", "\"head_dim\": 64", "self_attn.q_proj.weight" },
+    { "OddRope", "qwen3", "\"head_dim\": 32", "\"head_dim\": 31", "31" },
+    { "NoWidth", "qwen3", "\"hidden_size\": 64", "\"hidden_size\": 0", "d_model is 0" },
+    { "OtherWidth", "qwen3", "\"hidden_size\": 64", "\"hidden_size\": 128", "embed_tokens.weight" },
+    { "NoFfn", "qwen3", "\"intermediate_size\": 96", "\"intermediate_size\": -1", "d_ffn is -1" },
+    { "MissingFfn", "qwen3", "\"intermediate_size\"", "\"intermediate_sizes\"", "intermediate_size" },
+    { "MissingHeads", "qwen3", "\"num_attention_heads\"", "\"heads\"", "num_attention_heads" },
+    { "MissingType", "qwen3", "\"model_type\"", "\"kind\"", "model_type" },
+    { "NoLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0", "n_layers is 0" },
+    { "TooManyLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 100000", "n_layers is 100000" },
+    { "MoreLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "layers.2." },
+    { "NoContext", "qwen3", "\"max_position_embeddings\": 4096", "\"max_position_embeddings\": 0", "context is 0" },
+    { "NegativeContext", "qwen3", "\"max_position_embeddings\": 4096", "\"max_position_embeddings\": -1", "context is -1" },
+    { "ThetaZero", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": 0", "rope_theta is 0" },
+    { "ThetaNegative", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": -1e6", "rope_theta is -1e+06" },
+    { "EpsNegative", "qwen3", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1e-6", "norm_eps is -1e-06" },
+    { "EpsHuge", "qwen3", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e300", "norm_eps is 1e+300" },
+    { "Vocabulary", "qwen3", "\"vocab_size\": 320", "\"vocab_size\": 319", "vocab_size" },
+    { "LayerTypesShort", "tq", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 5", "layer_types" },
+    { "LayerTypesLong", "tq", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 3", "layer_types" },
+    { "LayerTypesOther", "tq", "\"full_attention\"", "\"sliding_attention\"", "sliding_attention" },
+    { "LayerTypesNumber", "tq", "\"layer_types\": [", "\"layer_types\": 4, \"x\": [", "layer_types" },
+    { "NoDeltaHeads", "tq", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 0", "gdn_k_heads is 0" },
+    { "DeltaHeadsDoNotDivide", "tq", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 4", "do not divide" },
+    { "NoTaps", "tq", "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 0", "gdn_taps is 0" },
+    { "ManyTaps", "tq", "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 100", "gdn_taps is 100" },
+    { "PartialRope", "tq", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 4.0", "RoPE turns 128 of 32" },
+    { "NegativeRope", "tq", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": -0.25", "rotary_dim is -8" },
+    { "LayerTypesMissing", "tq", "\"layer_types\": [", "\"layer_types\": [], \"x\": [", "layer_types has 0 entries" },
+    { "RopeType", "llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"spiral\"", "spiral" },
+    { "RopeFactor", "llama3", "\"factor\": 8.0", "\"factor\": 0.0", "factor" },
+    { "RopeFrequencies", "llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 1.0", "frequency factors" },
+    { "Window", "mistral", "\"sliding_window\": 4", "\"sliding_window\": -4", "window is -4" },
+};
+INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong), [](const auto &info) { return std::string(info.param.name); });
+
+/* ---- numbers that are none ----------------------------------------------------------------------------------------------------- */
+
+void expect_not_finite(const char *tensor, size_t element, uint16_t bits)
+{
+    const Folder folder;
+    copy_to(folder, "qwen3/config.json", "config.json");
+    std::string bytes = read_file(golden("qwen3/model.safetensors"));
+    uint64_t    n;
+    memcpy(&n, bytes.data(), sizeof n);
+    const size_t entry = bytes.find(std::string("\"") + tensor + "\"");
+    ASSERT_NE(entry, std::string::npos) << tensor;
+    const size_t begin = bytes.find("\"data_offsets\":[", entry) + strlen("\"data_offsets\":[");
+    memcpy(&bytes[8 + n + std::stoul(bytes.substr(begin, 20)) + element * sizeof bits], &bits, sizeof bits);
+    write_file(folder / "model.safetensors", bytes);
+    Engine engine;
+    EXPECT_EQ(engine.open(folder.path(), small), WEIR_EFORMAT);
+    EXPECT_SAYS(engine.text(), tensor);
+    EXPECT_SAYS(engine.text(), "not finite");
+}
+
+TEST(Hostile, NormsThatAreNotNumbers)
+{
+    expect_not_finite("model.norm.weight", 0, 0x7fc0);                        /* NaN */
+    expect_not_finite("model.layers.1.input_layernorm.weight", 63, 0xff80);   /* -infinity */
+    expect_not_finite("model.layers.0.self_attn.q_norm.weight", 5, 0x7f80);
+}
+
+} // namespace
