@@ -60,20 +60,41 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
     return elements * (int64_t)sizeof(float) <= small_model_bytes;
 }
 
-static weir_status too_small(const weir_plan *plan, size_t fixed, weir_error *error)
+static size_t fixed_bytes(const weir_plan *plan) { return plan->weights + plan->activations + plan->recurrent; }
+
+static weir_status too_small(const weir_plan *plan, weir_error *error)
 {
     const double mib = 1024.0 * 1024.0;
     return weir_error_set(error, WEIR_EFULL,
                           "the plan does not fit: weights %.1f MiB, activations %.1f MiB and states %.1f MiB take %.1f MiB of %.1f MiB (%s), which leaves "
                           "no room for %d rows of KV; raise memory.host, or lower batch.max_sequences, batch.chunk or model.context",
-                          (double)plan->weights / mib, (double)plan->activations / mib, (double)plan->recurrent / mib, (double)fixed / mib,
+                          (double)plan->weights / mib, (double)plan->activations / mib, (double)plan->recurrent / mib, (double)fixed_bytes(plan) / mib,
                           (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW);
+}
+
+/* Gives what the fixed parts leave to KV pages; false when that is no window worth the name. */
+static bool plan_rows(weir_plan *plan, const weir_kv_spec *spec, int64_t wanted)
+{
+    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
+    const size_t  fixed = fixed_bytes(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
+    plan->kv_rows = wanted * plan->n_slots;
+    if (per_block > 0) {
+        /* Unless a budget was given, half of what is free is left to others. */
+        const size_t  room = plan->cap_is_configured ? left : left / 2;
+        const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
+        const int64_t blocks = least((int64_t)(room / ((size_t)plan->kv_page_bytes * (size_t)per_block)), full);
+        plan->kv_pages = least(blocks * per_block, INT32_MAX / per_block * per_block);
+        plan->kv = (size_t)plan->kv_pages * (size_t)plan->kv_page_bytes;
+        plan->kv_rows = plan->kv_pages / per_block * WEIR_PAGE_TOKENS;
+    }
+    plan->window = (int32_t)least(wanted, plan->kv_rows);
+    return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
 }
 
 weir_status weir_plan_make(weir_plan *plan, const weir_config *config, const weir_model *model, const weir_kv_spec *base, weir_error *error)
 {
     const weir_shape *const shape = weir_model_shape(model);
-    weir_kv_spec            spec = *base;
+    const weir_kv_spec      spec = *base;
     const int64_t           wanted = config->model.context > 0 ? config->model.context : shape->context;
     *plan = (weir_plan){ .cap = config->memory.host > 0 ? (size_t)config->memory.host : weir_plan_free_memory(),
                          .cap_is_configured = config->memory.host > 0, .n_slots = (int32_t)config->batch.max_sequences,
@@ -81,30 +102,18 @@ weir_status weir_plan_make(weir_plan *plan, const weir_config *config, const wei
                          .kv_page_bytes = (int64_t)weir_kv_page_bytes(&spec) };
     (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(model));
     (void)snprintf(plan->format, sizeof plan->format, "%s", weir_dtype_of(spec.dtype).name);
-    const weir_workspace_limits limits = { .rows = (int32_t)config->batch.chunk + plan->n_slots, .segments = plan->n_slots,
-                                           .logits = plan->n_slots + WEIR_SCORED_ROWS, .context = (int32_t)wanted };
+    weir_workspace_limits limits = { .rows = (int32_t)config->batch.chunk + plan->n_slots, .segments = plan->n_slots,
+                                     .logits = plan->n_slots + WEIR_SCORED_ROWS, .context = (int32_t)wanted };
     plan->activations = weir_workspace_bytes(model, &limits);
     plan->recurrent = weir_model_recurrent_bytes(model) * (size_t)plan->n_slots;
-    const size_t fixed = plan->weights + plan->activations + plan->recurrent;
-    const size_t left = plan->cap > fixed ? plan->cap - fixed : 0;
-    if (plan->cap <= fixed) return too_small(plan, fixed, error);
+    if (!plan_rows(plan, &spec, wanted)) return too_small(plan, error);
 
-    const int64_t per_block = weir_kv_pages_for(&spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
-    int64_t       blocks = wanted;
-    if (per_block > 0) {
-        /* Unless a budget was given, half of what is free is left to others. */
-        const size_t room = plan->cap_is_configured ? left : left / 2;
-        const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
-        blocks = least((int64_t)(room / ((size_t)plan->kv_page_bytes * (size_t)per_block)), full);
-        plan->kv_pages = least(blocks * per_block, INT32_MAX / per_block * per_block);
-        plan->kv = (size_t)plan->kv_pages * (size_t)plan->kv_page_bytes;
-        plan->kv_rows = plan->kv_pages / per_block * WEIR_PAGE_TOKENS;
-    } else {
-        plan->kv_rows = wanted * plan->n_slots;
-    }
-    plan->window = (int32_t)least(wanted, plan->kv_rows);
-    if (plan->window < least(wanted, SMALLEST_WINDOW) || (config->model.context > 0 && plan->window < config->model.context))
-        return too_small(plan, fixed, error);
+    /* The kernels' scratch grows with the window, and takes from it: it is planned for the window without it. */
+    size_t scratch;
+    limits.context = plan->window;
+    WEIR_TRY(weir_workspace_scratch(&scratch, model, &limits, spec.dtype, error));
+    plan->activations += scratch;
+    if (!plan_rows(plan, &spec, wanted) || (config->model.context > 0 && plan->window < config->model.context)) return too_small(plan, error);
     return WEIR_OK;
 }
 

@@ -1,7 +1,7 @@
 /* offload/dispatch.c - streams: which rows of the table this machine may run, the choice among them, and the scratch they share.
  *
- * Scratch is one block per stream, grown to the largest call and never shrunk. It is not charged to a ledger here: the engine asks
- * weir_stream_scratch_bytes after its worst-case reserves and charges that. */
+ * Scratch is one block per stream, grown to the largest call and never shrunk. It is not charged to a ledger here: the engine plans its
+ * largest steps, charges weir_stream_planned_bytes and reserves them. */
 #include "offload/dispatch.h"
 
 #include <omp.h>
@@ -21,7 +21,8 @@ struct weir_stream {
     const weir_kernel    **allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
     size_t                 first[WEIR_OP_COUNT + 1];
     weir_kernel_context    context;
-    bool                   planning; /* typed entries only reserve scratch */
+    bool                   planning; /* typed entries only note their scratch */
+    size_t                 planned;
     void (*observe)(void *user, weir_op op, const void *args);
     void *observer;
 };
@@ -238,7 +239,28 @@ weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, cons
 
 void weir_stream_set_planning(weir_stream *stream, bool planning)
 {
+    if (planning) stream->planned = 0;
     stream->planning = planning;
+}
+
+size_t weir_stream_planned_bytes(const weir_stream *stream)
+{
+    size_t bytes;
+    return weir_align_size(&bytes, stream->planned, SCRATCH_STEP) ? bytes : SIZE_MAX;
+}
+
+weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes)
+{
+    return grow_scratch(stream, bytes);
+}
+
+static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
+{
+    const weir_kernel *kernel = first_accepting(stream, op, args);
+    if (!kernel) return WEIR_EUNSUPPORTED;
+    const size_t bytes = kernel->scratch ? kernel->scratch(args) : 0;
+    if (bytes > stream->planned) stream->planned = bytes;
+    return WEIR_OK;
 }
 
 void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user)
@@ -250,7 +272,7 @@ void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_o
 static weir_status run_op(weir_stream *stream, weir_op op, const void *args)
 {
     if (stream->observe) stream->observe(stream->observer, op, args);
-    if (stream->planning) return weir_stream_reserve(stream, op, args);
+    if (stream->planning) return plan_op(stream, op, args);
     const weir_kernel *kernel = first_accepting(stream, op, args);
     return kernel ? weir_kernel_run(stream, kernel, args) : WEIR_EUNSUPPORTED;
 }

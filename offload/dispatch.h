@@ -30,8 +30,10 @@ int32_t weir_stream_threads(const weir_stream *stream);
 /* Grows the scratch so that this call will fit: worst-case shapes at open, so that steps allocate nothing. */
 WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args);
 size_t weir_stream_scratch_bytes(const weir_stream *stream); /* a call that needs more grows it: after warm-up this must not change */
-/* While planning, the typed entries below only reserve scratch for their call and run nothing. */
+/* While planning, the typed entries below run nothing and only note the scratch that their call would take. */
 void weir_stream_set_planning(weir_stream *stream, bool planning);
+size_t weir_stream_planned_bytes(const weir_stream *stream); /* the most that a call asked for since planning began */
+WEIR_MUST_CHECK weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes);
 /* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */
 void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user);
 

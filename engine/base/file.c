@@ -91,7 +91,7 @@ weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, wei
     return status;
 }
 
-static weir_status write_all(int fd, const char *bytes, size_t n)
+static weir_status write_bytes(int fd, const char *bytes, size_t n)
 {
     while (n > 0) {
         const ssize_t written = write(fd, bytes, n);
@@ -100,7 +100,7 @@ static weir_status write_all(int fd, const char *bytes, size_t n)
         bytes += written;
         n -= (size_t)written;
     }
-    return fsync(fd) == 0 ? WEIR_OK : WEIR_EIO;
+    return WEIR_OK;
 }
 
 static void sync_folder_of(const char *path)
@@ -113,14 +113,28 @@ static void sync_folder_of(const char *path)
     (void)close(fd);
 }
 
+/* A device or a pipe is written to: a rename would put a file in its place. */
+static weir_status write_special(const char *path, const void *bytes, size_t n, weir_error *error)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return weir_error_set(error, WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
+    const weir_status status = write_bytes(fd, bytes, n);
+    const int         reason = errno;
+    (void)close(fd);
+    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "%s: cannot write %zu bytes: %s", path, n, strerror(reason));
+}
+
 weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error)
 {
-    char temporary[PATH_MAX];
+    char        temporary[PATH_MAX];
+    struct stat old;
+    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode) && !S_ISDIR(old.st_mode)) return write_special(path, bytes, n, error);
     if (snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid()) >= (int)sizeof temporary)
         return weir_error_set(error, WEIR_EINVAL, "%s: path too long", path);
     const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return weir_error_set(error, WEIR_EIO, "%s: cannot create: %s", temporary, strerror(errno));
-    weir_status status = write_all(fd, bytes, n);
+    weir_status status = write_bytes(fd, bytes, n);
+    if (status == WEIR_OK && fsync(fd) != 0) status = WEIR_EIO;
     int         reason = errno;
     if (close(fd) != 0 && status == WEIR_OK) {
         status = WEIR_EIO;

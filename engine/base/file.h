@@ -25,7 +25,8 @@ bool weir_file_exists(const char *path);      /* anything at this path */
 bool weir_file_is_directory(const char *path);
 /* Appends a whole regular file of at most `limit` bytes (EFORMAT past it, ENOTFOUND when absent). */
 WEIR_MUST_CHECK weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, weir_error *error);
-/* Writes `path`.tmp.PID, fsync, rename, fsync of the folder: readers see the old file or the whole new one. */
+/* Writes `path`.tmp.PID, fsync, rename, fsync of the folder: readers see the old file or the whole new one. A device or a pipe is
+ * written to as it is. */
 WEIR_MUST_CHECK weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error);
 
 #ifdef __cplusplus

@@ -118,7 +118,9 @@ static int unknown_command(const weir_program *program, int argc, const char *co
             (void)snprintf(name, sizeof name, "%.70s %.70s", argv[0], argv[1]);
     }
     for (size_t i = 0; i < program->n_commands; i++) {
-        const size_t distance = weir_edit_distance(name, program->commands[i].name);
+        const char *const command = program->commands[i].name;
+        const bool        begins = strncmp(command, argv[0], first) == 0 && command[first] == ' ';
+        const size_t      distance = begins && argc == 1 ? 0 : weir_edit_distance(name, command);
         if (distance < best) best = distance, nearest = i;
     }
     (void)fprintf(stderr, "weir: unknown command \"%s\"; the nearest is \"%s\". `%s --help` lists them all.\n", name,

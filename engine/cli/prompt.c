@@ -58,6 +58,7 @@ weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_toke
                                     .add_generation_prompt = true, .now_unix_seconds = weir_clock_unix_seconds() };
     weir_chat_output output = { 0 };
     weir_status      status = weir_chat_render(chat, &output, &input, error);
+    if (status != WEIR_OK) status = weir_error_prefix(error, status, "messages: the model's chat template says");
     if (status == WEIR_OK && text != NULL) status = weir_buffer_add(text, output.text.data, output.text.size);
     if (status == WEIR_OK && ids != NULL)
         status = weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,

@@ -7,14 +7,18 @@
 #include "engine/cli/open.h"
 #include "engine/cli/prompt.h"
 
-enum { SHORTEST_DEFAULT = 256 };
-
 /* Prints tokens as text while they come. */
 typedef struct printer {
     const weir_tokenizer *tokenizer;
     weir_detokenizer      stream;
     weir_buffer           text;
+    bool                  is_lost; /* stdout took no more */
 } printer;
+
+static void print_text(printer *p)
+{
+    if (fwrite(p->text.data, 1, p->text.size, stdout) != p->text.size || fflush(stdout) != 0) p->is_lost = true;
+}
 
 static bool print_token(void *user, int32_t token)
 {
@@ -24,14 +28,14 @@ static bool print_token(void *user, int32_t token)
     const char *const bytes = weir_tokenizer_token_bytes(p->tokenizer, token, &length, &special);
     weir_buffer_clear(&p->text);
     if (special || weir_detokenizer_push(&p->stream, &p->text, bytes, length) != WEIR_OK) return true;
-    return fwrite(p->text.data, 1, p->text.size, stdout) == p->text.size && fflush(stdout) == 0;
+    print_text(p);
+    return !p->is_lost;
 }
 
 static void print_end(printer *p)
 {
     weir_buffer_clear(&p->text);
-    if (weir_detokenizer_finish(&p->stream, &p->text) == WEIR_OK) (void)fwrite(p->text.data, 1, p->text.size, stdout);
-    (void)putchar('\n');
+    if (weir_detokenizer_finish(&p->stream, &p->text) == WEIR_OK && weir_buffer_text(&p->text, "\n") == WEIR_OK) print_text(p);
 }
 
 static weir_status read_prompt(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
@@ -62,11 +66,12 @@ static int print_json(const weir_engine *engine, const weir_cli_answer *answer)
                                   "prompt_tokens", (int)answer->usage.n_prompt, "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
                                   (double)answer->usage.prefill_ns * 1e-9, "decode_seconds", (double)answer->usage.decode_ns * 1e-9);
     weir_buffer_free(&text);
-    char *const line = out != NULL ? json_dumps(out, JSON_COMPACT) : NULL;
+    char *const line = out != NULL ? json_dumps(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(out);
     if (line == NULL) return WEIR_EXIT_FAILED;
     const bool written = puts(line) >= 0 && fflush(stdout) == 0;
     free(line);
+    if (!written) (void)fputs("weir: cannot write to stdout\n", stderr);
     return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
 
@@ -82,13 +87,14 @@ int weir_run_generate(const weir_arguments *arguments)
     printer      p = { .tokenizer = weir_engine_tokenizer(engine) };
     weir_status  status = read_prompt(&ids, engine, arguments, &error);
     if (status == WEIR_OK) {
-        const int64_t      most = arguments->config.sampling.max_tokens > 0 ? arguments->config.sampling.max_tokens : SHORTEST_DEFAULT;
+        const int64_t      most = arguments->config.sampling.max_tokens > 0 ? arguments->config.sampling.max_tokens : INT32_MAX;
         const weir_request request = { .prompt = ids.data, .n_prompt = (int32_t)ids.count, .max_tokens = (int32_t)(most < INT32_MAX ? most : INT32_MAX),
                                        .n_choices = 1, .sampling = weir_sampling_of(&arguments->config) };
         weir_catch_interrupts();
         const bool stream = !as_json && p.tokenizer != NULL;
         status = weir_cli_answer_wait(&answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p, &weir_interrupted, &error);
         if (stream && status == WEIR_OK) print_end(&p);
+        if (p.is_lost) status = weir_error_set(&error, WEIR_EIO, "cannot write to stdout");
     }
     int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
     if (status == WEIR_OK && (as_json || p.tokenizer == NULL)) result = print_json(engine, &answer);

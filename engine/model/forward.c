@@ -4,15 +4,15 @@
  *   per layer:  x += mixer(norm(x));  x += ffn(norm(x))
  *   logits = output(norm(x)) for the rows that ask
  * The additions ride on the next norm, so x is complete only where a norm or an observer looks at it.                     */
+#include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/checked.h"
 #include "engine/model/model_internal.h"
 
 struct weir_workspace {
     weir_ledger           *ledger;
     void                  *memory;
-    size_t                 bytes;
+    size_t                 bytes, scratch_bytes; /* of the memory; of the stream's scratch, charged here */
     weir_workspace_limits  limits;
     float                 *x, *normed, *mixed, *scratch, *gathered, *logits;
     int32_t               *positions;
@@ -60,12 +60,13 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits)
 {
     weir_workspace measure = { .limits = *limits };
-    return lay_out(&measure, model, NULL);
+    return lay_out(&measure, model, NULL) + sizeof measure;
 }
 
 void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
+    weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, workspace->scratch_bytes);
     weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes);
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
 }
@@ -160,39 +161,83 @@ weir_status weir_model_forward(const weir_model *model, weir_workspace *workspac
     return WEIR_OK;
 }
 
-/* Every sequence with one row at full depth: the most units that attention can split into. */
-static weir_status plan_decode(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype)
+/* Segments of `each` rows at full depth, the last one of all that is left. */
+static weir_status plan_mixers(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype, int32_t n_segments, int32_t each, int32_t last)
 {
-    const int32_t n = w->limits.segments < w->limits.rows ? w->limits.segments : w->limits.rows;
+    const int32_t n_rows = (n_segments - 1) * each + last;
+    for (int32_t s = 0; s < n_segments; s++) {
+        const int32_t n = s + 1 < n_segments ? each : last, n_past = w->limits.context > n ? w->limits.context - n : 0;
+        w->kv[s] = (weir_kv_segment){ .first_row = s * each, .n_rows = n, .n_past = n_past };
+        w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
+    }
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        for (int32_t s = 0; s < n; s++) {
-            w->kv[s] = (weir_kv_segment){ .first_row = s, .n_rows = 1, .n_past = w->limits.context - 1 };
-            w->recurrent[s] = (weir_recurrent_segment){ .first_row = s, .n_rows = 1 };
-        }
         const weir_step step = { .stream = model->stream, .positions = w->positions, .kv = w->kv, .recurrent = w->recurrent,
-                                 .rope = model->rope, .n_rows = n, .n_segments = n, .normed = w->normed, .mixed = w->mixed,
+                                 .rope = model->rope, .n_rows = n_rows, .n_segments = n_segments, .normed = w->normed, .mixed = w->mixed,
                                  .scratch = w->scratch, .kv_dtype = kv_dtype };
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
     }
     return WEIR_OK;
 }
 
-/* Runs the largest batches with the stream in planning mode, so that every kernel's scratch is reserved. */
-static weir_status reserve_scratch(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype)
+/* Short pieces let attention split every row, unequal ones leave the most partly filled chunks: both grow with the number of segments,
+ * and pieces longer than SHORT are not split. */
+static weir_status plan_batches(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype)
+{
+    enum { SHORT = 64 };
+    const int32_t rows = w->limits.rows, n = w->limits.segments < rows ? w->limits.segments : rows;
+    for (int32_t each = 1; each <= SHORT && each <= rows; each++) {
+        const int32_t segments = each * n <= rows ? n : rows / each;
+        WEIR_TRY(plan_mixers(model, w, kv_dtype, segments, each, each));
+        WEIR_TRY(plan_mixers(model, w, kv_dtype, segments, each, rows - (segments - 1) * each));
+    }
+    return WEIR_OK;
+}
+
+/* Passes the largest batches with the stream in planning mode. */
+static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_workspace *w, weir_dtype kv_dtype)
 {
     const int32_t            rows = w->limits.rows;
     const weir_batch_segment whole = { .n_rows = rows, .n_past = w->limits.context > rows ? w->limits.context - rows : 0 };
     const weir_batch         prefill = { .segments = &whole, .n_segments = 1, .n_rows = rows, .n_logits = w->limits.logits, .kv_dtype = kv_dtype };
     weir_stream_set_planning(model->stream, true);
     weir_status status = run_layers(model, w, &prefill);
-    if (status == WEIR_OK) status = plan_decode(model, w, kv_dtype);
+    if (status == WEIR_OK) status = plan_batches(model, w, kv_dtype);
     if (status == WEIR_OK)
         status = weir_matmul(model->stream, &(weir_matmul_args){
             .x = w->gathered, .n_rows = w->limits.logits, .n_in = model->shape.d_model, .x_stride = model->shape.d_model, .n_outputs = 1,
             .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = model->shape.n_vocab } } });
     weir_stream_set_planning(model->stream, false);
+    *bytes = weir_stream_planned_bytes(model->stream);
     return status;
+}
+
+static weir_status no_kernel(weir_status status, weir_error *error)
+{
+    return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
+}
+
+/* The arrays are laid out in memory that is never touched but for the segments. */
+weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_dtype kv_dtype, weir_error *error)
+{
+    weir_workspace w = { .limits = *limits };
+    void *const    memory = aligned_alloc(64, lay_out(&w, model, NULL));
+    if (memory == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
+    (void)lay_out(&w, model, memory);
+    const weir_status status = plan_scratch(bytes, model, &w, kv_dtype);
+    free(memory);
+    return status == WEIR_OK ? WEIR_OK : no_kernel(status, error);
+}
+
+static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_dtype kv_dtype, weir_error *error)
+{
+    size_t      bytes;
+    weir_status status = plan_scratch(&bytes, model, w, kv_dtype);
+    if (status != WEIR_OK) return no_kernel(status, error);
+    WEIR_TRY(weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
+    w->scratch_bytes = bytes;
+    status = weir_stream_reserve_bytes(model->stream, bytes);
+    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "the system has no %zu bytes of scratch; lower batch.chunk", bytes);
 }
 
 weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger, const weir_workspace_limits *limits,
@@ -202,12 +247,12 @@ weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, w
     void *self = NULL;
     WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_workspace), error));
     weir_workspace *const w = self;
-    *w = (weir_workspace){ .ledger = ledger, .limits = *limits, .bytes = weir_workspace_bytes(model, limits) };
+    *w = (weir_workspace){ .ledger = ledger, .limits = *limits };
+    w->bytes = lay_out(w, model, NULL);
     weir_status status = weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
     if (status == WEIR_OK) {
         (void)lay_out(w, model, w->memory);
-        status = reserve_scratch(model, w, kv_dtype);
-        if (status != WEIR_OK) status = weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
+        status = take_scratch(w, model, kv_dtype, error);
     }
     if (status != WEIR_OK) {
         weir_workspace_close(w);

@@ -61,10 +61,13 @@ typedef struct weir_batch {
     void *user;
 } weir_batch;
 
-/* All activations of a step, taken once: steps allocate nothing. */
+/* All activations of a step and the kernels' scratch, taken once: steps allocate nothing. */
 typedef struct weir_workspace weir_workspace;
 typedef struct weir_workspace_limits { int32_t rows, segments, logits, context; } weir_workspace_limits;
-size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits);
+size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */
+/* The scratch that the largest steps within these limits take; nothing is kept. */
+WEIR_MUST_CHECK weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_dtype kv_dtype,
+                                                   weir_error *error);
 WEIR_MUST_CHECK weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger,
                                                 const weir_workspace_limits *limits, weir_dtype kv_dtype, weir_error *error);
 void weir_workspace_close(weir_workspace *workspace);

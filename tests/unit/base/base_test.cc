@@ -1,4 +1,7 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -44,6 +47,25 @@ TEST(Buffer, GrowsAndStaysTerminated)
     EXPECT_EQ(std::string(buffer.data, buffer.size), std::string("a\0b", 3));
     EXPECT_EQ(weir_buffer_reserve(&buffer, SIZE_MAX - 2), WEIR_ENOMEM);
     weir_buffer_free(&buffer);
+}
+
+/* A rename over /dev/null would take it from the whole machine. */
+TEST(File, DevicesAndPipesAreWrittenToAndStay)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/pipe";
+    weir_error        error = {};
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const int fd = open(path.c_str(), O_RDWR); /* both ends, so that nobody blocks */
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(weir_file_write_atomic(path.c_str(), "hello", 5, &error), WEIR_OK) << error.text;
+    char text[8] = {};
+    EXPECT_EQ(read(fd, text, sizeof text), 5);
+    EXPECT_STREQ(text, "hello");
+    struct stat st;
+    ASSERT_EQ(stat(path.c_str(), &st), 0);
+    EXPECT_TRUE(S_ISFIFO(st.st_mode));
+    close(fd);
+    EXPECT_EQ(weir_file_write_atomic(getenv("TEST_TMPDIR"), "x", 1, &error), WEIR_EIO);
 }
 
 TEST(File, AtomicWriteAndReadBack)

@@ -11,6 +11,8 @@
 #include "engine/base/clock.h"
 #include "engine/schedule/service.h"
 #include "engine/weir.h"
+#include "offload/dispatch.h"
+#include "offload/ledger.h"
 
 namespace {
 
@@ -298,6 +300,32 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
             EXPECT_EQ(calls[i]->status, WEIR_OK) << "stream " << i;
             EXPECT_EQ(calls[i]->tokens[0], solo[i]) << "stream " << i;
         }
+    }
+}
+
+/* What the plan says is what the books hold, to the byte, and no mixture of prompts and answers needs more. */
+TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        open(model, 3, nullptr, 3000);
+        const weir_plan *const   plan = weir_engine_plan_of(engine_);
+        const weir_ledger *const ledger = weir_engine_ledger(engine_);
+        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_WEIGHTS), plan->weights);
+        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS), plan->activations);
+        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_RECURRENT), plan->recurrent);
+        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), plan->kv);
+        const size_t scratch = weir_stream_scratch_bytes(weir_engine_stream(engine_));
+        EXPECT_GT(plan->activations, scratch);
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < 5; i++) { /* tails of many lengths past the first split of attention */
+            calls.push_back(std::make_unique<Call>(prompt(i, 1200 + 71 * i), 12));
+            ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        for (auto &call : calls) call->wait();
+        EXPECT_EQ(weir_stream_scratch_bytes(weir_engine_stream(engine_)), scratch);
+        calls.clear();
+        weir_engine_close(engine_);
+        engine_ = nullptr;
     }
 }
 
