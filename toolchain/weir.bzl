@@ -14,6 +14,6 @@ def weir_binary(name, copts = [], **kwargs):
     """A program: above all layers, wherever it is declared."""
     cc_binary(name = name, copts = WARNINGS + copts, features = ["layering_check"], **kwargs)
 
-def weir_test(name, copts = [], deps = [], size = "small", **kwargs):
+def weir_test(name, copts = [], deps = [], size = "medium", **kwargs):
     """A GoogleTest in C++ (gtest's main)."""
     cc_test(name = name, copts = TEST_WARNINGS + copts, deps = deps + ["@gtest//:gtest"], size = size, **kwargs)

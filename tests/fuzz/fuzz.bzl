@@ -31,7 +31,7 @@ _instrumented = rule(
     executable = True,
 )
 
-def fuzz_target(name, srcs, corpus, deps, mutations = 5000, size = "small"):
+def fuzz_target(name, srcs, corpus, deps, mutations = 5000, size = "medium"):
     """`srcs` define LLVMFuzzerTestOneInput.
 
     Args:
