@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/wire/run.sh - the wire suite against a server program, without an API key and then with one.
+# tests/wire/run.sh - the wire suite against a server program, without an API key (then 1000 requests that must not make it grow) and with one.
 #   tests/wire/run.sh [--slow] [PROGRAM [ARGUMENT...]]
 # PROGRAM takes --set server.KEY=VALUE; without one, //engine:serve is built and served with its bundled model. --slow also runs the cases
 # that wait for a time-out, with time-outs of 5 s. The Python environment is made once, outside of the tree (WEIR_WIRE_VENV).
@@ -59,6 +59,9 @@ PYTHON
     # shellcheck disable=SC2086  # words without spaces, made above
     if (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest "$here/suite" -q -p no:cacheprovider -p expected \
         --rootdir "$here" --base-url "http://127.0.0.1:$port" --pid "$server" $suite); then code=0; else code=$?; fi
+    if [ "$label" = without-key ]; then
+        "$venv/bin/python" "$here/flat_memory.py" --base-url "http://127.0.0.1:$port" --pid "$server" || code=1
+    fi
     stop_server
     if [ $code -ne 0 ]; then tail -n 20 "$work/$label.err" >&2; fi
     return $code
