@@ -40,7 +40,8 @@ static void name_model(weir_engine *engine)
 static weir_status open_stream(weir_engine *engine, weir_error *error)
 {
     weir_stream_options options = { .n_threads = (int32_t)engine->config.kernels.threads, .isa = engine->config.kernels.isa };
-    for (const weir_config_pin *pin = engine->config.kernels.pin; pin < engine->config.kernels.pin + WEIR_CONFIG_PINS && pin->op[0] != '\0'; pin++) {
+    for (const weir_config_pin *pin = engine->config.kernels.pin; pin < engine->config.kernels.pin + WEIR_CONFIG_PINS && pin->op[0] != '\0';
+         pin++) {
         weir_op op;
         if (!weir_op_from_name(pin->op, &op))
             return weir_error_set(error, WEIR_ECONFIG, "kernels.pin.%s: no such op; `weir bench --explain` lists them", pin->op);
@@ -61,10 +62,14 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
     WEIR_TRY(open_stream(engine, error));
     const bool f32 = weir_plan_wants_f32(&engine->config, engine->directory);
-    WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream, f32 ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST, error));
+    WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream, f32 ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST,
+                             error));
     const weir_shape *const shape = weir_model_shape(engine->model);
-    *spec = (weir_kv_spec){ .n_layers = weir_model_kv_layers(engine->model), .n_kv_heads = shape->n_kv_heads, .key_dim = shape->head_dim,
-                            .value_dim = shape->head_dim, .dtype = strcmp(engine->config.kv.format, "f32") == 0 ? WEIR_F32 : WEIR_F16 };
+    *spec = (weir_kv_spec){ .n_layers = weir_model_kv_layers(engine->model),
+                            .n_kv_heads = shape->n_kv_heads,
+                            .key_dim = shape->head_dim,
+                            .value_dim = shape->head_dim,
+                            .dtype = strcmp(engine->config.kv.format, "f32") == 0 ? WEIR_F32 : WEIR_F16 };
     WEIR_TRY(weir_plan_make(&engine->plan, &engine->config, engine->model, spec, error));
     engine->plan.f32_activations = f32;
     name_model(engine);
@@ -78,7 +83,8 @@ static void warn_of_unused(const weir_engine *engine)
     const char  *names[4] = { 0 };
     const size_t n = weir_model_unused(engine->model, names, 4);
     if (n > 0)
-        weir_log(WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s", engine->plan.model, n, engine->plan.arch, names[0]);
+        weir_log(WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s", engine->plan.model, n,
+                 engine->plan.arch, names[0]);
 }
 
 /* A checkpoint without tokenizer or template can still be measured: only a broken one is an error. */
@@ -88,26 +94,38 @@ static weir_status open_text(weir_engine *engine, weir_error *error)
     if (status == WEIR_ENOTFOUND) return WEIR_OK;
     if (status != WEIR_OK) return status;
     if ((int64_t)weir_tokenizer_size(engine->tokenizer) > weir_model_shape(engine->model)->n_vocab)
-        return weir_error_set(error, WEIR_EMISMATCH, "%s: the tokenizer has %zu ids, the embedding only %lld rows", weir_tensor_directory_path(engine->directory),
-                              weir_tokenizer_size(engine->tokenizer), (long long)weir_model_shape(engine->model)->n_vocab);
+        return weir_error_set(error, WEIR_EMISMATCH, "%s: the tokenizer has %zu ids, the embedding only %lld rows",
+                              weir_tensor_directory_path(engine->directory), weir_tokenizer_size(engine->tokenizer),
+                              (long long)weir_model_shape(engine->model)->n_vocab);
     const char *const text = weir_tokenizer_chat_template(engine->tokenizer);
     if (text == NULL) return WEIR_OK;
     status = weir_chat_template_open(&engine->chat, text, strlen(text), error);
-    return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "%s: chat template", weir_tensor_directory_path(engine->directory));
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_prefix(error, status, "%s: chat template", weir_tensor_directory_path(engine->directory));
 }
 
 static weir_status open_service(weir_engine *engine, weir_error *error)
 {
     const weir_shape *const shape = weir_model_shape(engine->model);
-    weir_service_parts      parts = {
-             .runner = engine->runner, .store = engine->store, .ledger = engine->ledger, .recurrent_bytes = weir_model_recurrent_bytes(engine->model),
-             .chunk = (int32_t)engine->config.batch.chunk,
-             .info = { .model_name = engine->plan.model, .n_vocab = (int32_t)shape->n_vocab, .n_valid_vocab = (int32_t)shape->n_vocab,
-                       .d_model = (int32_t)shape->d_model, .n_layers = (int32_t)shape->n_layers, .window = engine->plan.window,
-                       .trained_context = engine->plan.trained_context, .n_slots = engine->plan.n_slots,
-                       .queue_limit = engine->config.batch.queue > 0 ? (int32_t)engine->config.batch.queue : 4 * engine->plan.n_slots,
-                       .n_parameters = weir_model_parameters(engine->model), .model_bytes = (int64_t)weir_model_weight_bytes(engine->model),
-                       .kv_page_bytes = engine->plan.kv_page_bytes, .kv_pages_total = engine->plan.kv_pages } };
+    weir_service_parts      parts = { .runner = engine->runner,
+                                      .store = engine->store,
+                                      .ledger = engine->ledger,
+                                      .recurrent_bytes = weir_model_recurrent_bytes(engine->model),
+                                      .chunk = (int32_t)engine->config.batch.chunk,
+                                      .info = { .model_name = engine->plan.model,
+                                                .n_vocab = (int32_t)shape->n_vocab,
+                                                .n_valid_vocab = (int32_t)shape->n_vocab,
+                                                .d_model = (int32_t)shape->d_model,
+                                                .n_layers = (int32_t)shape->n_layers,
+                                                .window = engine->plan.window,
+                                                .trained_context = engine->plan.trained_context,
+                                                .n_slots = engine->plan.n_slots,
+                                                .queue_limit = engine->config.batch.queue > 0 ? (int32_t)engine->config.batch.queue
+                                                                                              : 4 * engine->plan.n_slots,
+                                                .n_parameters = weir_model_parameters(engine->model),
+                                                .model_bytes = (int64_t)weir_model_weight_bytes(engine->model),
+                                                .kv_page_bytes = engine->plan.kv_page_bytes,
+                                                .kv_pages_total = engine->plan.kv_pages } };
     if (engine->tokenizer != NULL) {
         parts.info.n_valid_vocab = (int32_t)weir_tokenizer_size(engine->tokenizer);
         parts.stop_ids = weir_tokenizer_stop_ids(engine->tokenizer, &parts.n_stop_ids);
@@ -125,7 +143,8 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error));
     WEIR_TRY(open_text(engine, error));
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
-    const weir_runner_limits limits = { .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots, .works = engine->plan.n_slots,
+    const weir_runner_limits limits = { .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
+                                        .works = engine->plan.n_slots,
                                         .logits = engine->plan.n_slots + WEIR_SCORED_ROWS };
     WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error));
     return options->with_service ? open_service(engine, error) : WEIR_OK;

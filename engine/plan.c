@@ -65,11 +65,12 @@ static size_t fixed_bytes(const weir_plan *plan) { return plan->weights + plan->
 static weir_status too_small(const weir_plan *plan, weir_error *error)
 {
     const double mib = 1024.0 * 1024.0;
-    return weir_error_set(error, WEIR_EFULL,
-                          "the plan does not fit: weights %.1f MiB, activations %.1f MiB and states %.1f MiB take %.1f MiB of %.1f MiB (%s), which leaves "
-                          "no room for %d rows of KV; raise memory.host, or lower batch.max_sequences, batch.chunk or model.context",
-                          (double)plan->weights / mib, (double)plan->activations / mib, (double)plan->recurrent / mib, (double)fixed_bytes(plan) / mib,
-                          (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW);
+    return weir_error_set(
+        error, WEIR_EFULL,
+        "the plan does not fit: weights %.1f MiB, activations %.1f MiB and states %.1f MiB take %.1f MiB of %.1f MiB (%s), which leaves "
+        "no room for %d rows of KV; raise memory.host, or lower batch.max_sequences, batch.chunk or model.context",
+        (double)plan->weights / mib, (double)plan->activations / mib, (double)plan->recurrent / mib, (double)fixed_bytes(plan) / mib,
+        (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW);
 }
 
 /* Gives what the fixed parts leave to KV pages; false when that is no window worth the name. */
@@ -97,13 +98,17 @@ weir_status weir_plan_make(weir_plan *plan, const weir_config *config, const wei
     const weir_kv_spec      spec = *base;
     const int64_t           wanted = config->model.context > 0 ? config->model.context : shape->context;
     *plan = (weir_plan){ .cap = config->memory.host > 0 ? (size_t)config->memory.host : weir_plan_free_memory(),
-                         .cap_is_configured = config->memory.host > 0, .n_slots = (int32_t)config->batch.max_sequences,
-                         .trained_context = (int32_t)shape->context, .weights = weir_model_weight_bytes(model),
+                         .cap_is_configured = config->memory.host > 0,
+                         .n_slots = (int32_t)config->batch.max_sequences,
+                         .trained_context = (int32_t)shape->context,
+                         .weights = weir_model_weight_bytes(model),
                          .kv_page_bytes = (int64_t)weir_kv_page_bytes(&spec) };
     (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(model));
     (void)snprintf(plan->format, sizeof plan->format, "%s", weir_dtype_of(spec.dtype).name);
-    weir_workspace_limits limits = { .rows = (int32_t)config->batch.chunk + plan->n_slots, .segments = plan->n_slots,
-                                     .logits = plan->n_slots + WEIR_SCORED_ROWS, .context = (int32_t)wanted };
+    weir_workspace_limits limits = { .rows = (int32_t)config->batch.chunk + plan->n_slots,
+                                     .segments = plan->n_slots,
+                                     .logits = plan->n_slots + WEIR_SCORED_ROWS,
+                                     .context = (int32_t)wanted };
     plan->activations = weir_workspace_bytes(model, &limits);
     plan->recurrent = weir_model_recurrent_bytes(model) * (size_t)plan->n_slots;
     if (!plan_rows(plan, &spec, wanted)) return too_small(plan, error);
@@ -113,7 +118,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_config *config, const wei
     limits.context = plan->window;
     WEIR_TRY(weir_workspace_scratch(&scratch, model, &limits, spec.dtype, error));
     plan->activations += scratch;
-    if (!plan_rows(plan, &spec, wanted) || (config->model.context > 0 && plan->window < config->model.context)) return too_small(plan, error);
+    if (!plan_rows(plan, &spec, wanted) || (config->model.context > 0 && plan->window < config->model.context))
+        return too_small(plan, error);
     return WEIR_OK;
 }
 
@@ -124,10 +130,12 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB\n", "weights", (double)plan->weights / mib));
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB\n", "activations", (double)plan->activations / mib));
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   %d sequences\n", "recurrent state", (double)plan->recurrent / mib, (int)plan->n_slots));
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   %" PRId64 " pages of %" PRId64 " bytes, %s, %" PRId64 " tokens\n", "kv", (double)plan->kv / mib,
-                                plan->kv_pages, plan->kv_page_bytes, plan->format, plan->kv_rows));
+    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   %d sequences\n", "recurrent state", (double)plan->recurrent / mib,
+                                (int)plan->n_slots));
+    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   %" PRId64 " pages of %" PRId64 " bytes, %s, %" PRId64 " tokens\n", "kv",
+                                (double)plan->kv / mib, plan->kv_pages, plan->kv_page_bytes, plan->format, plan->kv_rows));
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)total / mib, (double)plan->cap / mib,
                                 plan->cap_is_configured ? "(memory.host)" : "found free"));
-    return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window, (int)plan->trained_context);
+    return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
+                              (int)plan->trained_context);
 }

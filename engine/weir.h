@@ -38,7 +38,7 @@ WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_o
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
 
 WEIR_MUST_CHECK weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options, weir_error *error);
-void weir_engine_close(weir_engine *engine);
+void                        weir_engine_close(weir_engine *engine);
 
 const weir_plan          *weir_engine_plan_of(const weir_engine *engine);
 weir_service             *weir_engine_service(const weir_engine *engine);   /* NULL without service  */
@@ -46,11 +46,11 @@ const weir_tokenizer     *weir_engine_tokenizer(const weir_engine *engine); /* N
 const weir_chat_template *weir_engine_chat(const weir_engine *engine);      /* NULL when it has none */
 
 /* For programs that compute themselves; only without the service. */
-struct weir_model  *weir_engine_model(const weir_engine *engine);
-struct weir_runner *weir_engine_runner(const weir_engine *engine);
+struct weir_model    *weir_engine_model(const weir_engine *engine);
+struct weir_runner   *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
-struct weir_ledger *weir_engine_ledger(const weir_engine *engine);
-struct weir_stream *weir_engine_stream(const weir_engine *engine);
+struct weir_ledger   *weir_engine_ledger(const weir_engine *engine);
+struct weir_stream   *weir_engine_stream(const weir_engine *engine);
 
 #ifdef __cplusplus
 }

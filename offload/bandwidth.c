@@ -31,8 +31,8 @@ static inline __attribute__((always_inline)) uint64_t sum_body(const char *data,
     for (int lane = 0; lane < 8; lane++) sum += all[lane];
     return sum;
 }
-static uint64_t sum_v2(const char *data, size_t bytes) { return sum_body(data, bytes); }
-__attribute__((target("avx2"))) static uint64_t sum_v3(const char *data, size_t bytes) { return sum_body(data, bytes); }
+static uint64_t                                    sum_v2(const char *data, size_t bytes) { return sum_body(data, bytes); }
+__attribute__((target("avx2"))) static uint64_t    sum_v3(const char *data, size_t bytes) { return sum_body(data, bytes); }
 __attribute__((target("avx512f"))) static uint64_t sum_v4(const char *data, size_t bytes) { return sum_body(data, bytes); }
 
 static sum_function widest_sum(void)
@@ -51,7 +51,7 @@ static void touch(char *data, size_t bytes, int32_t n_threads)
 
 static uint64_t sum_all(sum_function sum, const char *data, size_t bytes, int32_t n_threads)
 {
-    const size_t part  = bytes / (size_t)n_threads;
+    const size_t part = bytes / (size_t)n_threads;
     uint64_t     total = 0;
 #pragma omp parallel for num_threads(n_threads) schedule(static, 1) reduction(+ : total)
     for (int32_t t = 0; t < n_threads; t++) total += sum(data + part * (size_t)t, part);
@@ -79,7 +79,7 @@ weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_
     touch(data, rounded, n_threads);
     const sum_function sum = widest_sum();
     for (int32_t r = -1; r < repetitions; r++) { /* the first wakes the threads and is not counted */
-        const int64_t start = weir_clock_ns();
+        const int64_t  start = weir_clock_ns();
         const uint64_t total = sum_all(sum, data, rounded, n_threads);
         __asm__ volatile("" : : "r"(total)); /* the sum is used */
         const int64_t spent = weir_clock_ns() - start;

@@ -5,9 +5,9 @@ weir_caps weir_caps_detect(void)
 {
     weir_caps caps = { 0 };
     __builtin_cpu_init();
-    caps.x86_v2      = __builtin_cpu_supports("x86-64-v2") != 0;
-    caps.x86_v3      = __builtin_cpu_supports("x86-64-v3") != 0;
-    caps.x86_v4      = __builtin_cpu_supports("x86-64-v4") != 0;
+    caps.x86_v2 = __builtin_cpu_supports("x86-64-v2") != 0;
+    caps.x86_v3 = __builtin_cpu_supports("x86-64-v3") != 0;
+    caps.x86_v4 = __builtin_cpu_supports("x86-64-v4") != 0;
     caps.avx512_vnni = caps.x86_v4 && __builtin_cpu_supports("avx512vnni");
     caps.avx512_bf16 = caps.x86_v4 && __builtin_cpu_supports("avx512bf16");
     return caps;

@@ -3,7 +3,7 @@
 #include "offload/device_table.h"
 
 #define ROW_(op, device) weir_kernel_omp_##op##_##device
-#define ROW(op, device)  ROW_(op, device)
+#define ROW(op, device) ROW_(op, device)
 #define WEIR_KERNEL(symbol, isa)
 #define WEIR_REF_KERNEL(op)
 

@@ -16,28 +16,33 @@ enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
 #define SCRATCH_STEP ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
 
 struct weir_stream {
-    weir_caps              caps;    /* cut to the forced isa */
-    weir_isa               forced;  /* ANY: not forced */
-    const weir_kernel    **allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
-    size_t                 first[WEIR_OP_COUNT + 1];
-    weir_kernel_context    context;
-    bool                   planning; /* typed entries only note their scratch */
-    size_t                 planned;
+    weir_caps           caps;    /* cut to the forced isa */
+    weir_isa            forced;  /* ANY: not forced */
+    const weir_kernel **allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
+    size_t              first[WEIR_OP_COUNT + 1];
+    weir_kernel_context context;
+    bool                planning; /* typed entries only note their scratch */
+    size_t              planned;
     void (*observe)(void *user, weir_op op, const void *args);
     void *observer;
 };
 
 static const char *const op_names[WEIR_OP_COUNT] = {
-    [WEIR_OP_EMBED] = "embed",         [WEIR_OP_RMSNORM] = "rmsnorm",           [WEIR_OP_GATED_RMSNORM] = "gated_rmsnorm",
-    [WEIR_OP_ROPE] = "rope",           [WEIR_OP_MATMUL] = "matmul",             [WEIR_OP_SWIGLU] = "swiglu",
-    [WEIR_OP_SIGMOID_GATE] = "sigmoid_gate", [WEIR_OP_ADD] = "add",             [WEIR_OP_KV_WRITE] = "kv_write",
-    [WEIR_OP_ATTENTION] = "attention", [WEIR_OP_CONV1D] = "conv1d",             [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
+    [WEIR_OP_EMBED] = "embed",
+    [WEIR_OP_RMSNORM] = "rmsnorm",
+    [WEIR_OP_GATED_RMSNORM] = "gated_rmsnorm",
+    [WEIR_OP_ROPE] = "rope",
+    [WEIR_OP_MATMUL] = "matmul",
+    [WEIR_OP_SWIGLU] = "swiglu",
+    [WEIR_OP_SIGMOID_GATE] = "sigmoid_gate",
+    [WEIR_OP_ADD] = "add",
+    [WEIR_OP_KV_WRITE] = "kv_write",
+    [WEIR_OP_ATTENTION] = "attention",
+    [WEIR_OP_CONV1D] = "conv1d",
+    [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
 };
 
-const char *weir_op_name(weir_op op)
-{
-    return op >= 0 && op < WEIR_OP_COUNT ? op_names[op] : "unknown";
-}
+const char *weir_op_name(weir_op op) { return op >= 0 && op < WEIR_OP_COUNT ? op_names[op] : "unknown"; }
 
 bool weir_op_from_name(const char *name, weir_op *out)
 {
@@ -65,8 +70,14 @@ const weir_kernel *weir_kernel_at(size_t index)
 
 static bool isa_from_name(const char *name, weir_isa *out)
 {
-    static const struct { const char *name; weir_isa isa; } names[] = {
-        { "auto", WEIR_ISA_ANY }, { "v2", WEIR_ISA_V2 }, { "v3", WEIR_ISA_V3 }, { "v4", WEIR_ISA_V4 },
+    static const struct {
+        const char *name;
+        weir_isa    isa;
+    } names[] = {
+        { "auto", WEIR_ISA_ANY },
+        { "v2", WEIR_ISA_V2 },
+        { "v3", WEIR_ISA_V3 },
+        { "v4", WEIR_ISA_V4 },
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i].name) == 0) {
@@ -80,7 +91,7 @@ static bool isa_from_name(const char *name, weir_isa *out)
 static const char *row_barred(const weir_stream *stream, const weir_table_row *row)
 {
     static const char *const forced_text[] = { NULL, "isa v2 forced", "isa v3 forced", NULL };
-    static const char *const needs_text[]  = { NULL, "needs x86-64-v2", "needs x86-64-v3", "needs x86-64-v4" };
+    static const char *const needs_text[] = { NULL, "needs x86-64-v2", "needs x86-64-v3", "needs x86-64-v4" };
     if (row->isa == WEIR_ISA_ANY) return NULL;
     if (stream->forced != WEIR_ISA_ANY && row->isa > stream->forced) return forced_text[stream->forced];
     return row->isa > weir_caps_isa(&stream->caps) ? needs_text[row->isa] : NULL;
@@ -129,8 +140,8 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
 weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error)
 {
     weir_status status = WEIR_OK;
-    size_t      n      = 0;
-    *out               = NULL;
+    size_t      n = 0;
+    *out = NULL;
     if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
         return weir_error_set(error, WEIR_ECONFIG, "kernels.threads = %d: must be 0 (all cores) to %d", options->n_threads, MAX_THREADS);
     weir_stream *stream = calloc(1, sizeof *stream);
@@ -139,12 +150,12 @@ weir_status weir_stream_open(weir_stream **out, const weir_stream_options *optio
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a kernel stream");
         goto done;
     }
-    stream->context.n_threads  = options->n_threads ? options->n_threads : omp_get_max_threads();
+    stream->context.n_threads = options->n_threads ? options->n_threads : omp_get_max_threads();
     stream->context.omp_device = omp_get_initial_device();
-    stream->caps               = weir_caps_detect();
-    status                     = force_isa(stream, options->isa ? options->isa : "auto", error);
+    stream->caps = weir_caps_detect();
+    status = force_isa(stream, options->isa ? options->isa : "auto", error);
     for (int op = 0; op < WEIR_OP_COUNT && status == WEIR_OK; op++) {
-        status                = list_op(stream, (weir_op)op, options->pins[op], &n, error);
+        status = list_op(stream, (weir_op)op, options->pins[op], &n, error);
         stream->first[op + 1] = n;
     }
 done:
@@ -163,20 +174,11 @@ void weir_stream_close(weir_stream *stream)
     free(stream);
 }
 
-const weir_caps *weir_stream_caps(const weir_stream *stream)
-{
-    return &stream->caps;
-}
+const weir_caps *weir_stream_caps(const weir_stream *stream) { return &stream->caps; }
 
-int32_t weir_stream_threads(const weir_stream *stream)
-{
-    return stream->context.n_threads;
-}
+int32_t weir_stream_threads(const weir_stream *stream) { return stream->context.n_threads; }
 
-size_t weir_stream_scratch_bytes(const weir_stream *stream)
-{
-    return stream->context.scratch_bytes;
-}
+size_t weir_stream_scratch_bytes(const weir_stream *stream) { return stream->context.scratch_bytes; }
 
 static const char *row_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
@@ -217,7 +219,7 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
     void *scratch = aligned_alloc(SCRATCH_ALIGNMENT, bytes);
     if (!scratch) return WEIR_ENOMEM;
     free(stream->context.scratch);
-    stream->context.scratch       = scratch;
+    stream->context.scratch = scratch;
     stream->context.scratch_bytes = bytes;
     return WEIR_OK;
 }
@@ -249,10 +251,7 @@ size_t weir_stream_planned_bytes(const weir_stream *stream)
     return weir_align_size(&bytes, stream->planned, SCRATCH_STEP) ? bytes : SIZE_MAX;
 }
 
-weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes)
-{
-    return grow_scratch(stream, bytes);
-}
+weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes) { return grow_scratch(stream, bytes); }
 
 static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
 {
@@ -265,7 +264,7 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
 
 void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user)
 {
-    stream->observe  = observe;
+    stream->observe = observe;
     stream->observer = user;
 }
 
@@ -280,10 +279,7 @@ static weir_status run_op(weir_stream *stream, weir_op op, const void *args)
 /* ---- typed entries: op and arguments cannot disagree; debug builds check the parts of a contract that need no data ---- */
 
 /* Rows of `width` do not overlap. Unused where asserts are compiled out. */
-__attribute__((unused)) static bool fits(int64_t n, int64_t stride, int64_t width)
-{
-    return n <= 1 || stride >= width;
-}
+__attribute__((unused)) static bool fits(int64_t n, int64_t stride, int64_t width) { return n <= 1 || stride >= width; }
 
 weir_status weir_embed(weir_stream *stream, const weir_embed_args *args)
 {
@@ -322,8 +318,9 @@ weir_status weir_matmul(weir_stream *stream, const weir_matmul_args *args)
     WEIR_DASSERT(args->n_outputs >= 1 && args->n_outputs <= WEIR_MATMUL_OUTPUTS && fits(args->n_rows, args->x_stride, args->n_in));
     for (int32_t first = 0; first < args->n_outputs;) {
         weir_matmul_args part = *args;
-        part.n_outputs        = 0;
-        for (; first < args->n_outputs && (part.n_outputs == 0 || same_layout(part.outputs[0].weight, args->outputs[first].weight)); first++) {
+        part.n_outputs = 0;
+        for (; first < args->n_outputs && (part.n_outputs == 0 || same_layout(part.outputs[0].weight, args->outputs[first].weight));
+             first++) {
             WEIR_DASSERT(args->outputs[first].weight->n_in == args->n_in && args->outputs[first].dst != args->x);
             WEIR_DASSERT(fits(args->n_rows, args->outputs[first].dst_stride, args->outputs[first].weight->n_out));
             part.outputs[part.n_outputs++] = args->outputs[first];

@@ -23,16 +23,16 @@ typedef struct weir_stream_options {
 
 /* ECONFIG for an unknown isa, an isa above the machine's, an unknown pin or a pin that this machine cannot run. */
 WEIR_MUST_CHECK weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error);
-void weir_stream_close(weir_stream *stream); /* NULL-safe */
-const weir_caps *weir_stream_caps(const weir_stream *stream); /* of the machine, cut to the forced isa */
-int32_t weir_stream_threads(const weir_stream *stream);
+void                        weir_stream_close(weir_stream *stream); /* NULL-safe */
+const weir_caps            *weir_stream_caps(const weir_stream *stream); /* of the machine, cut to the forced isa */
+int32_t                     weir_stream_threads(const weir_stream *stream);
 
 /* Grows the scratch so that this call will fit: worst-case shapes at open, so that steps allocate nothing. */
 WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args);
 size_t weir_stream_scratch_bytes(const weir_stream *stream); /* a call that needs more grows it: after warm-up this must not change */
 /* While planning, the typed entries below run nothing and only note the scratch that their call would take. */
-void weir_stream_set_planning(weir_stream *stream, bool planning);
-size_t weir_stream_planned_bytes(const weir_stream *stream); /* the most that a call asked for since planning began */
+void                        weir_stream_set_planning(weir_stream *stream, bool planning);
+size_t                      weir_stream_planned_bytes(const weir_stream *stream); /* the most that a call asked for since planning began */
 WEIR_MUST_CHECK weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes);
 /* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */
 void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user);
@@ -40,13 +40,13 @@ void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_o
 /* The row that would run, NULL if none accepts. `visit` (may be NULL) sees every row of the op with its reject reason (NULL: accepts). */
 typedef void (*weir_kernel_visitor)(void *user, const weir_kernel *kernel, const char *reject);
 const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user);
-const char *weir_op_name(weir_op op);
-bool weir_op_from_name(const char *name, weir_op *out);
+const char        *weir_op_name(weir_op op);
+bool               weir_op_from_name(const char *name, weir_op *out);
 /* All rows of this build, for tests and benches: what the stream's machine cannot run is among them. */
-size_t weir_kernel_count(void);
+size_t             weir_kernel_count(void);
 const weir_kernel *weir_kernel_at(size_t index);
 /* Why the stream would not run this row with these arguments, NULL: it would. And one row alone, past the order of the table. */
-const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args);
+const char                 *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args);
 WEIR_MUST_CHECK weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args);
 
 /* Typed entries. EUNSUPPORTED when no row accepts, else what the kernel returned. */

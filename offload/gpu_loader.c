@@ -17,7 +17,7 @@ static bool program_folder(char *folder, size_t size)
 {
     const ssize_t n = readlink("/proc/self/exe", folder, size - 1);
     if (n <= 0 || (size_t)n >= size - 1) return false;
-    folder[n]   = '\0';
+    folder[n] = '\0';
     char *slash = strrchr(folder, '/');
     if (!slash) return false;
     *slash = '\0';

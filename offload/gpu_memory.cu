@@ -25,14 +25,14 @@ void weir_gpu_memory_probe(weir_gpu_probe *out)
         if (status_of(cudaGetDeviceProperties(&properties, i), out->reason, sizeof out->reason) != WEIR_OK) break;
         weir_gpu_device *device = &out->devices[out->n_devices++];
         snprintf(device->name, sizeof device->name, "%.63s", properties.name);
-        device->capability   = properties.major * 10 + properties.minor;
+        device->capability = properties.major * 10 + properties.minor;
         device->memory_bytes = properties.totalGlobalMem;
     }
 }
 
 weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes)
 {
-    *out               = nullptr;
+    *out = nullptr;
     weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     return status_of(kind == WEIR_GPU_MEMORY_SHARED ? cudaMallocManaged(out, bytes) : cudaMalloc(out, bytes), text, text_bytes);

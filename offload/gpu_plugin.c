@@ -14,18 +14,25 @@ static void probe(weir_gpu_probe *out)
     weir_gpu_memory_probe(out);
     const int omp_devices = omp_get_num_devices();
     if (out->n_devices <= omp_devices) return;
-    snprintf(out->reason, sizeof out->reason,
-             "CUDA sees %d devices, OpenMP %d: the offload runtime opens libcuda.so (not .so.1), so that name must exist on the library path",
-             out->n_devices, omp_devices);
+    snprintf(
+        out->reason, sizeof out->reason,
+        "CUDA sees %d devices, OpenMP %d: the offload runtime opens libcuda.so (not .so.1), so that name must exist on the library path",
+        out->n_devices, omp_devices);
     out->n_devices = omp_devices;
 }
 
 __attribute__((visibility("default"))) const weir_gpu_plugin *weir_gpu_plugin_entry(void);
-const weir_gpu_plugin *weir_gpu_plugin_entry(void)
+const weir_gpu_plugin                                        *weir_gpu_plugin_entry(void)
 {
     static const weir_gpu_plugin plugin = {
-        .abi = WEIR_GPU_PLUGIN_ABI, .name = "cuda-sm_90", .probe = probe, .alloc = weir_gpu_memory_alloc, .free = weir_gpu_memory_free,
-        .copy = weir_gpu_memory_copy, .synchronize = weir_gpu_memory_synchronize, .kernels = weir_device_rows,
+        .abi = WEIR_GPU_PLUGIN_ABI,
+        .name = "cuda-sm_90",
+        .probe = probe,
+        .alloc = weir_gpu_memory_alloc,
+        .free = weir_gpu_memory_free,
+        .copy = weir_gpu_memory_copy,
+        .synchronize = weir_gpu_memory_synchronize,
+        .kernels = weir_device_rows,
     };
     return &plugin;
 }

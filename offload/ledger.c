@@ -31,7 +31,7 @@ const char *weir_account_name(weir_account account)
 
 weir_status weir_ledger_open(weir_ledger **out, const size_t *caps)
 {
-    *out                = NULL;
+    *out = NULL;
     weir_ledger *ledger = calloc(1, sizeof *ledger);
     if (!ledger) return WEIR_ENOMEM;
     if (pthread_mutex_init(&ledger->lock, NULL) != 0) {
@@ -89,20 +89,11 @@ size_t weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account 
     return read_locked(ledger, &ledger->used[tier][account]);
 }
 
-size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier)
-{
-    return read_locked(ledger, &ledger->total[tier]);
-}
+size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier) { return read_locked(ledger, &ledger->total[tier]); }
 
-size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier)
-{
-    return read_locked(ledger, &ledger->peak[tier]);
-}
+size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier) { return read_locked(ledger, &ledger->peak[tier]); }
 
-size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
-{
-    return ledger->cap[tier];
-}
+size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier) { return ledger->cap[tier]; }
 
 /* Blocks of a huge page and more are mapped: aligned to one, zero, and taken from the machine only as they are touched. The advice may fail. */
 static void *map_block(size_t bytes)

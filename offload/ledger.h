@@ -11,14 +11,15 @@
 extern "C" {
 #endif
 
-#define WEIR_ACCOUNT_MAP(X)                                                                                                           \
-    X(WEIGHTS, "weights") X(ACTIVATIONS, "activations") X(KV, "kv") X(RECURRENT, "recurrent_state") X(SNAPSHOTS, "snapshots")          \
-    X(PACKS, "packs") X(HTTP, "http") X(OTHER, "other")
+#define WEIR_ACCOUNT_MAP(X)                                                                                                                \
+    X(WEIGHTS, "weights")                                                                                                                  \
+    X(ACTIVATIONS, "activations") X(KV, "kv") X(RECURRENT, "recurrent_state") X(SNAPSHOTS, "snapshots") X(PACKS, "packs") X(HTTP, "http")  \
+        X(OTHER, "other")
 typedef enum weir_account {
 #define X(name, text) WEIR_ACCOUNT_##name,
     WEIR_ACCOUNT_MAP(X)
 #undef X
-    WEIR_ACCOUNT_COUNT
+        WEIR_ACCOUNT_COUNT
 } weir_account;
 typedef enum weir_tier { WEIR_TIER_HOST, WEIR_TIER_DEVICE, WEIR_TIER_DISK, WEIR_TIER_COUNT } weir_tier;
 
@@ -26,18 +27,18 @@ typedef struct weir_ledger weir_ledger;
 
 /* caps [WEIR_TIER_COUNT] in bytes, 0: no cap. */
 WEIR_MUST_CHECK weir_status weir_ledger_open(weir_ledger **out, const size_t *caps);
-void weir_ledger_close(weir_ledger *ledger);
+void                        weir_ledger_close(weir_ledger *ledger);
 /* EFULL with the account, what was asked, what is left and the key that would raise the cap; nothing is reserved then. */
 WEIR_MUST_CHECK weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error);
-void   weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes);
-size_t weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account account);
-size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier);
-size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier);
-size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier);
-const char *weir_account_name(weir_account account);
+void                        weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes);
+size_t                      weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account account);
+size_t                      weir_ledger_total(const weir_ledger *ledger, weir_tier tier);
+size_t                      weir_ledger_peak(const weir_ledger *ledger, weir_tier tier);
+size_t                      weir_ledger_cap(const weir_ledger *ledger, weir_tier tier);
+const char                 *weir_account_name(weir_account account);
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
-void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+void                        weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,12 @@
 static bool is_dense(weir_dtype dtype)
 {
     switch (dtype) {
-    case WEIR_F32: case WEIR_F16: case WEIR_BF16: case WEIR_F64: case WEIR_F8_E4M3: case WEIR_F8_E5M2: return true;
+    case WEIR_F32:
+    case WEIR_F16:
+    case WEIR_BF16:
+    case WEIR_F64:
+    case WEIR_F8_E4M3:
+    case WEIR_F8_E5M2: return true;
     default: return false;
     }
 }
@@ -62,7 +67,7 @@ static void pack_tiles(const weir_weight *plan, int32_t n_threads, const weir_ma
 {
     const int64_t panels = weir_panel_count(plan->n_out);
     const size_t  panel_bytes = plan->bytes / (size_t)panels;
-    #pragma omp parallel for schedule(static) num_threads(n_threads)
+#pragma omp parallel for schedule(static) num_threads(n_threads)
     for (int64_t p = 0; p < panels; p++)
         weir_tiles_pack_panel(memory + (size_t)p * panel_bytes, source->data, source->dtype, source->n_out, source->n_in, p);
 }
@@ -74,7 +79,7 @@ static weir_status pack_onednn(weir_weight *plan, int32_t n_threads, const weir_
     if (form.bytes != plan->bytes || form.dtype != plan->dtype) return WEIR_EINVAL;
     const int64_t panels = (plan->n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL;
     int           failed = WEIR_OK;
-    #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
+#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
         float     rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB of a stack of megabytes */
         const int status = (int)weir_onednn_pack_panel(memory, form, source->data, source->dtype, source->n_out, source->n_in, p, rows);

@@ -25,7 +25,7 @@ WEIR_MUST_CHECK weir_status weir_weight_plan(weir_weight *plan, const weir_strea
 /* Packs with all threads of the stream into `memory` (plan->bytes, 64-byte aligned; owned by the caller). *plan becomes the weight. */
 WEIR_MUST_CHECK weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
                                              weir_error *error);
-void weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */
+void                        weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */
 
 /* Any dtype to f32, bit-exact with the reference; n a multiple of the block. For norms, biases and tests. */
 WEIR_MUST_CHECK weir_status weir_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n);

@@ -15,8 +15,7 @@
 static weir_status open_regular(int *fd, size_t *size, const char *path, weir_error *error)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0)
-        return weir_error_set(error, errno == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
+    if (*fd < 0) return weir_error_set(error, errno == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
     struct stat st;
     if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         (void)close(*fd);
@@ -135,7 +134,7 @@ weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n
     if (fd < 0) return weir_error_set(error, WEIR_EIO, "%s: cannot create: %s", temporary, strerror(errno));
     weir_status status = write_bytes(fd, bytes, n);
     if (status == WEIR_OK && fsync(fd) != 0) status = WEIR_EIO;
-    int         reason = errno;
+    int reason = errno;
     if (close(fd) != 0 && status == WEIR_OK) {
         status = WEIR_EIO;
         reason = errno;

@@ -13,8 +13,8 @@ void weir_log(weir_log_level level, const char *format, ...)
 {
     static const char *const names[] = { "error", "warning", "info", "debug" };
     if ((int)level > atomic_load(&current_level)) return;
-    char line[4096];
-    int  n = snprintf(line, sizeof line, "weir: %s: ", names[level]);
+    char    line[4096];
+    int     n = snprintf(line, sizeof line, "weir: %s: ", names[level]);
     va_list list;
     va_start(list, format);
     const int text = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, list);

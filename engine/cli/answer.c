@@ -14,13 +14,13 @@ typedef struct gate {
 } gate;
 
 typedef struct pending {
-    gate             *gate;
+    gate                 *gate;
     weir_cli_answer      *answer;
     weir_cli_answer_token on_token;
-    void             *user;
-    weir_job         *job;
-    weir_status       status;
-    char              message[512];
+    void                 *user;
+    weir_job             *job;
+    weir_status           status;
+    char                  message[512];
 } pending;
 
 static bool on_event(void *user, const weir_event *event)
@@ -62,8 +62,8 @@ static void wait_a_little(gate *g)
     (void)pthread_cond_timedwait(&g->changed, &g->lock, &until);
 }
 
-weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service, const weir_request *request, weir_cli_answer_token on_token, void *user,
-                             const volatile int *interrupted, weir_error *error)
+weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service, const weir_request *request,
+                                 weir_cli_answer_token on_token, void *user, const volatile int *interrupted, weir_error *error)
 {
     gate         g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_open = 1 };
     pending      p = { .gate = &g, .answer = answer, .on_token = on_token, .user = user };
@@ -83,10 +83,7 @@ weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
     return weir_error_set(error, p.status, "%s", p.message);
 }
 
-void weir_cli_answer_free(weir_cli_answer *answer)
-{
-    weir_ids_free(&answer->tokens);
-}
+void weir_cli_answer_free(weir_cli_answer *answer) { weir_ids_free(&answer->tokens); }
 
 weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n, weir_error *error)
 {
@@ -100,9 +97,13 @@ weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
     size_t started = 0;
     for (; status == WEIR_OK && started < n; started++) {
         pending *const     p = &all[started];
-        const weir_request request = { .prompt = prompts[started].ids.data, .n_prompt = (int32_t)prompts[started].ids.count,
-                                       .max_tokens = prompts[started].max_tokens, .n_choices = 1, .sampling = weir_sampling_default(),
-                                       .callback = on_event, .user = p };
+        const weir_request request = { .prompt = prompts[started].ids.data,
+                                       .n_prompt = (int32_t)prompts[started].ids.count,
+                                       .max_tokens = prompts[started].max_tokens,
+                                       .n_choices = 1,
+                                       .sampling = weir_sampling_default(),
+                                       .callback = on_event,
+                                       .user = p };
         *p = (pending){ .gate = &g, .answer = &answers[started] };
         pthread_mutex_lock(&g.lock);
         while (g.n_open >= most) wait_a_little(&g);

@@ -41,16 +41,24 @@ static int by_size(const void *a, const void *b)
 static weir_bench_rate summarise(double *rates, int32_t n)
 {
     qsort(rates, (size_t)n, sizeof *rates, by_size);
-    return (weir_bench_rate){ .median = n % 2 != 0 ? rates[n / 2] : 0.5 * (rates[n / 2 - 1] + rates[n / 2]), .least = rates[0], .most = rates[n - 1] };
+    return (weir_bench_rate){ .median = n % 2 != 0 ? rates[n / 2] : 0.5 * (rates[n / 2 - 1] + rates[n / 2]),
+                              .least = rates[0],
+                              .most = rates[n - 1] };
 }
 
 /* Decoding wants logits of every token, as generation does; a prompt only of its last. */
-static void take_logits(void *user, int32_t first, int32_t n_rows, const float *logits) { (void)user, (void)first, (void)n_rows, (void)logits; }
+static void take_logits(void *user, int32_t first, int32_t n_rows, const float *logits)
+{
+    (void)user, (void)first, (void)n_rows, (void)logits;
+}
 
 static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool decode, weir_error *error)
 {
-    return weir_evaluate(weir_engine_runner(b->engine), sequence, &(weir_evaluation){ .tokens = b->tokens, .n_tokens = n, .decode_from = decode ? 0 : INT32_MAX,
-                                                                                      .visit = decode ? take_logits : NULL }, error);
+    return weir_evaluate(
+        weir_engine_runner(b->engine), sequence,
+        &(weir_evaluation){
+            .tokens = b->tokens, .n_tokens = n, .decode_from = decode ? 0 : INT32_MAX, .visit = decode ? take_logits : NULL },
+        error);
 }
 
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
@@ -100,7 +108,8 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
     return WEIR_OK;
 }
 
-static weir_status run_rows(bench *b, const weir_bench_options *options, weir_bench_report *out, void (*progress)(const weir_bench_row *row), weir_error *error)
+static weir_status run_rows(bench *b, const weir_bench_options *options, weir_bench_report *out,
+                            void (*progress)(const weir_bench_row *row), weir_error *error)
 {
     double medians[WEIR_BENCH_DEPTHS];
     for (int32_t i = 0; i < options->n_depths; i++) {
@@ -121,24 +130,27 @@ static weir_status check_options(const weir_bench_options *options, const weir_e
     const int32_t window = weir_engine_plan_of(engine)->window;
     int32_t       before = 0;
     if (options->n_depths < 1 || options->n_depths > WEIR_BENCH_DEPTHS || options->n_repeats < 1 || options->n_repeats > MAX_REPEATS)
-        return weir_error_set(error, WEIR_EINVAL, "bench takes 1 to %d depths and 1 to %d repeats", (int)WEIR_BENCH_DEPTHS, (int)MAX_REPEATS);
+        return weir_error_set(error, WEIR_EINVAL, "bench takes 1 to %d depths and 1 to %d repeats", (int)WEIR_BENCH_DEPTHS,
+                              (int)MAX_REPEATS);
     for (int32_t i = 0; i < options->n_depths; i++) {
         const int32_t more = options->n_prompt > options->n_generate ? options->n_prompt : options->n_generate;
         if (options->depths[i] < before) return weir_error_set(error, WEIR_EINVAL, "the depths must ascend");
         if (more < 0 || options->depths[i] > window - more)
-            return weir_error_set(error, WEIR_EINVAL, "depth %d and %d tokens do not fit the window of %d (model.context)", (int)options->depths[i], (int)more, (int)window);
+            return weir_error_set(error, WEIR_EINVAL, "depth %d and %d tokens do not fit the window of %d (model.context)",
+                                  (int)options->depths[i], (int)more, (int)window);
         before = options->depths[i];
     }
     return WEIR_OK;
 }
 
-weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options, void (*progress)(const weir_bench_row *row),
-                           weir_error *error)
+weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options,
+                           void (*progress)(const weir_bench_row *row), weir_error *error)
 {
     const weir_model *const model = weir_engine_model(engine);
     bench                   b = { .engine = engine, .n_vocab = weir_model_shape(model)->n_vocab };
     const size_t            window = (size_t)weir_engine_plan_of(engine)->window, state = weir_model_recurrent_bytes(model);
-    *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)), .weight_bytes = weir_model_weight_bytes(model),
+    *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)),
+                                .weight_bytes = weir_model_weight_bytes(model),
                                 .kv_pool_bytes = weir_engine_plan_of(engine)->kv };
     if (getloadavg(&out->machine_load, 1) != 1) out->machine_load = 0.0;
     WEIR_TRY(check_options(options, engine, error));
@@ -157,12 +169,12 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, co
 
 /* ---- explain --------------------------------------------------------------------------------------------- */
 typedef struct explanation {
-    weir_buffer        *out;
-    const weir_stream  *stream;
-    const weir_kernel  *seen[256];
-    size_t              n_seen;
-    const weir_kernel  *picked;
-    weir_status         status;
+    weir_buffer       *out;
+    const weir_stream *stream;
+    const weir_kernel *seen[256];
+    size_t             n_seen;
+    const weir_kernel *picked;
+    weir_status        status;
 } explanation;
 
 static void on_row(void *user, const weir_kernel *kernel, const char *reject)
@@ -191,9 +203,11 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
     weir_sequence      sequence = { 0 };
     const int32_t      tokens[3] = { 0, 0, 0 };
     explanation        e = { .out = out, .stream = stream };
-    WEIR_TRY(weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine), weir_model_recurrent_bytes(weir_engine_model(engine)), error));
+    WEIR_TRY(weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+                                weir_model_recurrent_bytes(weir_engine_model(engine)), error));
     weir_stream_observe(stream, on_call, &e);
-    weir_status status = weir_evaluate(weir_engine_runner(engine), &sequence, &(weir_evaluation){ .tokens = tokens, .n_tokens = 3, .decode_from = 2 }, error);
+    weir_status status = weir_evaluate(weir_engine_runner(engine), &sequence,
+                                       &(weir_evaluation){ .tokens = tokens, .n_tokens = 3, .decode_from = 2 }, error);
     weir_stream_observe(stream, NULL, NULL);
     weir_sequence_close(&sequence);
     if (status == WEIR_OK && e.status != WEIR_OK) status = weir_error_set(error, e.status, "no memory for the explanation");

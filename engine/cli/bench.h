@@ -9,7 +9,9 @@ typedef struct weir_bench_options {
     int32_t depths[WEIR_BENCH_DEPTHS];
 } weir_bench_options;
 
-typedef struct weir_bench_rate { double median, least, most; } weir_bench_rate; /* tokens per second */
+typedef struct weir_bench_rate {
+    double median, least, most;
+} weir_bench_rate; /* tokens per second */
 
 typedef struct weir_bench_row {
     int32_t         depth;

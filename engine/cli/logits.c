@@ -27,11 +27,13 @@ static float *hidden_at(const sheet *s, int64_t layer, int64_t row)
 static weir_status write_header(weir_buffer *out, const sheet *s)
 {
     const size_t logits = (size_t)(s->n_tokens * s->n_vocab) * sizeof(float), hidden = (size_t)(s->n_tokens * s->width) * sizeof(float);
-    WEIR_TRY(weir_buffer_format(out, "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[0,%zu]}", s->n_tokens, s->n_vocab, logits));
+    WEIR_TRY(weir_buffer_format(out, "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[0,%zu]}",
+                                s->n_tokens, s->n_vocab, logits));
     for (int64_t i = 0; i < s->n_layers; i++) {
         const size_t begin = logits + (size_t)i * hidden;
-        WEIR_TRY(weir_buffer_format(out, ",\"hidden.%" PRId64 "\":{\"dtype\":\"F32\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[%zu,%zu]}", i, s->n_tokens,
-                                    s->width, begin, begin + hidden));
+        WEIR_TRY(weir_buffer_format(
+            out, ",\"hidden.%" PRId64 "\":{\"dtype\":\"F32\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[%zu,%zu]}", i,
+            s->n_tokens, s->width, begin, begin + hidden));
     }
     WEIR_TRY(weir_buffer_text(out, "}"));
     while (out->size % 8 != 0) WEIR_TRY(weir_buffer_text(out, " "));
@@ -43,8 +45,9 @@ static weir_status open_sheet(sheet *s, weir_error *error)
     weir_buffer header = { 0 };
     size_t      cells = 0, per_token = 0;
     weir_status status = write_header(&header, s);
-    if (status == WEIR_OK && (!weir_mul_size(&per_token, (size_t)s->n_layers, (size_t)s->width) || !weir_add_size(&per_token, per_token, (size_t)s->n_vocab) ||
-                              !weir_mul_size(&cells, per_token, (size_t)s->n_tokens * sizeof(float)) || !weir_add_size(&s->size, cells, 8 + header.size)))
+    if (status == WEIR_OK &&
+        (!weir_mul_size(&per_token, (size_t)s->n_layers, (size_t)s->width) || !weir_add_size(&per_token, per_token, (size_t)s->n_vocab) ||
+         !weir_mul_size(&cells, per_token, (size_t)s->n_tokens * sizeof(float)) || !weir_add_size(&s->size, cells, 8 + header.size)))
         status = WEIR_ENOMEM;
     if (status == WEIR_OK) {
         s->bytes = calloc(1, s->size);
@@ -86,14 +89,21 @@ weir_status weir_write_logits(const weir_engine *engine, const weir_logits_optio
     weir_sequence sequence = { 0 };
     for (int32_t i = 0; i < options->n_tokens; i++) {
         if (options->tokens[i] < 0 || options->tokens[i] >= shape->n_vocab)
-            return weir_error_set(error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %" PRId64, (int)options->tokens[i], (int)i, shape->n_vocab);
+            return weir_error_set(error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %" PRId64,
+                                  (int)options->tokens[i], (int)i, shape->n_vocab);
     }
     weir_status status = open_sheet(&s, error);
     if (status == WEIR_OK)
-        status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine), weir_model_recurrent_bytes(weir_engine_model(engine)), error);
+        status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+                                    weir_model_recurrent_bytes(weir_engine_model(engine)), error);
     if (status == WEIR_OK) {
-        weir_evaluation evaluation = { .tokens = options->tokens, .n_tokens = options->n_tokens, .chunk = options->chunk, .decode_from = options->decode_from,
-                                       .before = on_rows, .visit = on_logits, .user = &s };
+        weir_evaluation evaluation = { .tokens = options->tokens,
+                                       .n_tokens = options->n_tokens,
+                                       .chunk = options->chunk,
+                                       .decode_from = options->decode_from,
+                                       .before = on_rows,
+                                       .visit = on_logits,
+                                       .user = &s };
         weir_runner_observe(weir_engine_runner(engine), on_hidden, &s);
         status = weir_evaluate(weir_engine_runner(engine), &sequence, &evaluation, error);
         weir_runner_observe(weir_engine_runner(engine), NULL, NULL);

@@ -38,7 +38,9 @@ static void draw_progress(void *user, size_t done, size_t total)
 int weir_open(weir_engine **out, const weir_config *config, bool with_service)
 {
     weir_error                error = { 0 };
-    const weir_engine_options options = { .config = config, .with_service = with_service, .progress = isatty(STDERR_FILENO) ? draw_progress : NULL };
+    const weir_engine_options options = { .config = config,
+                                          .with_service = with_service,
+                                          .progress = isatty(STDERR_FILENO) ? draw_progress : NULL };
     const weir_status         status = weir_engine_open(out, &options, &error);
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
 }

@@ -16,8 +16,10 @@ weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_voc
         char *end;
         errno = 0;
         const long long id = strtoll(at, &end, 10);
-        if (end == at || errno != 0) return weir_error_set(error, WEIR_EINVAL, "token list: a number is expected at '%.20s'; write ids like 1,2,3", at);
-        if (id < 0 || id >= n_vocab) return weir_error_set(error, WEIR_EINVAL, "token list: %lld is not in the vocabulary of %lld", id, (long long)n_vocab);
+        if (end == at || errno != 0)
+            return weir_error_set(error, WEIR_EINVAL, "token list: a number is expected at '%.20s'; write ids like 1,2,3", at);
+        if (id < 0 || id >= n_vocab)
+            return weir_error_set(error, WEIR_EINVAL, "token list: %lld is not in the vocabulary of %lld", id, (long long)n_vocab);
         if (weir_ids_add(ids, (int32_t)id) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the token list");
         at = end + strspn(end, " \t\n");
         if (*at == '\0') return WEIR_OK;
@@ -30,39 +32,47 @@ weir_status weir_prompt_from_text(weir_ids *ids, const weir_engine *engine, cons
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
     if (tokenizer == NULL) return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no tokenizer: give --tokens instead");
-    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = true, .parse_special = true }, error);
+    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = true, .parse_special = true },
+                                 error);
 }
 
 /* What an object holds beside messages and tools goes to the template. */
 static json_t *further_variables(const json_t *chat)
 {
-    json_t     *const variables = json_object();
-    const char *key;
-    json_t     *value;
-    json_object_foreach((json_t *)chat, key, value) {
-        if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 && strcmp(key, "documents") != 0) (void)json_object_set(variables, key, value);
+    json_t *const variables = json_object();
+    const char   *key;
+    json_t       *value;
+    json_object_foreach((json_t *)chat, key, value)
+    {
+        if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 && strcmp(key, "documents") != 0)
+            (void)json_object_set(variables, key, value);
     }
     return variables;
 }
 
-weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer, const weir_chat_template *chat, const json_t *messages,
-                               weir_error *error)
+weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer, const weir_chat_template *chat,
+                               const json_t *messages, weir_error *error)
 {
     const bool          is_object = json_is_object(messages);
     const json_t *const list = is_object ? json_object_get(messages, "messages") : messages;
     if (!json_is_array(list)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is expected, or an object with \"messages\"");
     json_t *const         variables = is_object ? further_variables(messages) : NULL;
-    const weir_chat_input input = { .messages = list, .tools = is_object ? json_object_get(messages, "tools") : NULL,
-                                    .documents = is_object ? json_object_get(messages, "documents") : NULL, .variables = variables,
-                                    .bos_token = weir_tokenizer_bos_text(tokenizer), .eos_token = weir_tokenizer_eos_text(tokenizer),
-                                    .add_generation_prompt = true, .now_unix_seconds = weir_clock_unix_seconds() };
-    weir_chat_output output = { 0 };
-    weir_status      status = weir_chat_render(chat, &output, &input, error);
+    const weir_chat_input input = { .messages = list,
+                                    .tools = is_object ? json_object_get(messages, "tools") : NULL,
+                                    .documents = is_object ? json_object_get(messages, "documents") : NULL,
+                                    .variables = variables,
+                                    .bos_token = weir_tokenizer_bos_text(tokenizer),
+                                    .eos_token = weir_tokenizer_eos_text(tokenizer),
+                                    .add_generation_prompt = true,
+                                    .now_unix_seconds = weir_clock_unix_seconds() };
+    weir_chat_output      output = { 0 };
+    weir_status           status = weir_chat_render(chat, &output, &input, error);
     if (status != WEIR_OK) status = weir_error_prefix(error, status, "messages: the model's chat template says");
     if (status == WEIR_OK && text != NULL) status = weir_buffer_add(text, output.text.data, output.text.size);
     if (status == WEIR_OK && ids != NULL)
-        status = weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,
-                                       &(weir_encode_options){ .parse_special = true, .plain = output.user, .n_plain = output.n_user }, error);
+        status =
+            weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,
+                                  &(weir_encode_options){ .parse_special = true, .plain = output.user, .n_plain = output.n_user }, error);
     weir_chat_output_free(&output);
     json_decref(variables);
     return status;

@@ -9,7 +9,9 @@ WEIR_MUST_CHECK weir_status weir_prompt_from_list(weir_ids *ids, const char *lis
 /* Raw text; special tokens in it are matched, BOS is added where the model wants one. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_text(weir_ids *ids, const weir_engine *engine, const char *text, weir_error *error);
 /* A chat: an array of messages, or an object with "messages", "tools" and further template variables. ids and text may be NULL. */
-WEIR_MUST_CHECK weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer, const weir_chat_template *chat,
-                                               const json_t *messages, weir_error *error);
-WEIR_MUST_CHECK weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat, weir_error *error);
-WEIR_MUST_CHECK weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
+                                               const weir_chat_template *chat, const json_t *messages, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat,
+                                                      weir_error *error);
+WEIR_MUST_CHECK weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path,
+                                                  weir_error *error);

@@ -46,33 +46,36 @@ static weir_status grow(items *all, weir_error *error)
     return WEIR_OK;
 }
 
-static weir_status add_item(items *all, const weir_engine *engine, const char *context, const char *question, const char *answer, size_t row, weir_error *error)
+static weir_status add_item(items *all, const weir_engine *engine, const char *context, const char *question, const char *answer,
+                            size_t row, weir_error *error)
 {
     WEIR_TRY(grow(all, error));
     weir_prompt *const prompt = &all->prompts[all->count];
     item *const        one = &all->list[all->count++];
     *prompt = (weir_prompt){ 0 };
     *one = (item){ .row = row };
-    weir_buffer message = { 0 };
-    weir_status status = weir_buffer_format(&message, "%s\n\n%s", context, question);
+    weir_buffer   message = { 0 };
+    weir_status   status = weir_buffer_format(&message, "%s\n\n%s", context, question);
     json_t *const chat = status == WEIR_OK ? json_pack("[{s:s, s:s}]", "role", "user", "content", message.data) : NULL;
     weir_buffer_free(&message);
     if (chat == NULL) return weir_error_set(error, WEIR_EFORMAT, "the context or question is not valid text");
     status = weir_prompt_from_messages(&prompt->ids, NULL, engine, chat, error);
     json_decref(chat);
     if (status == WEIR_OK)
-        status = weir_tokenizer_encode(weir_engine_tokenizer(engine), &one->want, answer, strlen(answer), &(weir_encode_options){ 0 }, error);
+        status =
+            weir_tokenizer_encode(weir_engine_tokenizer(engine), &one->want, answer, strlen(answer), &(weir_encode_options){ 0 }, error);
     prompt->max_tokens = (int32_t)one->want.count + 1; /* one more shows whether it ends there */
     return status;
 }
 
 static weir_status add_line(items *all, weir_retrieval *out, const weir_engine *engine, const json_t *line, int32_t most, weir_error *error)
 {
-    const char   *context = NULL, *task = "retrieval";
-    json_int_t    length = 0;
+    const char         *context = NULL, *task = "retrieval";
+    json_int_t          length = 0;
     const json_t *const questions = json_object_get(line, "questions");
     (void)json_unpack((json_t *)line, "{s:s, s?s, s?I}", "context", &context, "task", &task, "length", &length);
-    if (context == NULL || !json_is_array(questions)) return weir_error_set(error, WEIR_EFORMAT, "an item needs \"context\" and \"questions\"");
+    if (context == NULL || !json_is_array(questions))
+        return weir_error_set(error, WEIR_EFORMAT, "an item needs \"context\" and \"questions\"");
     size_t row;
     WEIR_TRY(find_row(out, &row, task, (int32_t)length, error));
     for (size_t i = 0; i < json_array_size(questions) && (most == 0 || all->count < (size_t)most); i++) {
@@ -128,7 +131,7 @@ static void count_answers(weir_retrieval *out, const items *all, const weir_cli_
 
 weir_status weir_eval_retrieval(weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most, weir_error *error)
 {
-    items        all = { 0 };
+    items            all = { 0 };
     weir_cli_answer *answers = NULL;
     *out = (weir_retrieval){ .rows = calloc(MAX_ROWS, sizeof *out->rows) };
     weir_status status = out->rows != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for the results");

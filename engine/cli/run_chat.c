@@ -33,19 +33,23 @@ static bool on_token(void *user, int32_t token)
 static weir_status add_message(conversation *c, const char *role, const char *text, size_t length, weir_error *error)
 {
     json_t *const message = json_pack("{s:s, s:s%}", "role", role, "content", text, length);
-    if (message == NULL || json_array_append_new(c->messages, message) != 0) return weir_error_set(error, WEIR_EINVAL, "this is not valid UTF-8 text");
+    if (message == NULL || json_array_append_new(c->messages, message) != 0)
+        return weir_error_set(error, WEIR_EINVAL, "this is not valid UTF-8 text");
     return WEIR_OK;
 }
 
 static weir_status answer_once(conversation *c, weir_error *error)
 {
-    weir_ids    ids = { 0 };
+    weir_ids        ids = { 0 };
     weir_cli_answer answer = { 0 };
-    weir_status status = weir_prompt_from_messages(&ids, NULL, c->engine, c->messages, error);
+    weir_status     status = weir_prompt_from_messages(&ids, NULL, c->engine, c->messages, error);
     if (status == WEIR_OK) {
         const int32_t      window = weir_service_info_of(weir_engine_service(c->engine))->window;
         const int32_t      left = window > (int32_t)ids.count ? window - (int32_t)ids.count : 1;
-        const weir_request request = { .prompt = ids.data, .n_prompt = (int32_t)ids.count, .n_choices = 1, .sampling = c->sampling,
+        const weir_request request = { .prompt = ids.data,
+                                       .n_prompt = (int32_t)ids.count,
+                                       .n_choices = 1,
+                                       .sampling = c->sampling,
                                        .max_tokens = c->max_tokens > 0 && c->max_tokens < left ? c->max_tokens : left };
         weir_buffer_clear(&c->answer);
         c->stream = (weir_detokenizer){ 0 };
@@ -104,7 +108,10 @@ int weir_run_chat(const weir_arguments *arguments)
     config.batch.max_sequences = 1;
     int code = weir_open(&engine, &config, true);
     if (code != WEIR_EXIT_OK) return code;
-    conversation c = { .engine = engine, .messages = json_array(), .sampling = weir_sampling_of(&config), .is_terminal = isatty(STDIN_FILENO) != 0,
+    conversation c = { .engine = engine,
+                       .messages = json_array(),
+                       .sampling = weir_sampling_of(&config),
+                       .is_terminal = isatty(STDIN_FILENO) != 0,
                        .max_tokens = (int32_t)(config.sampling.max_tokens < INT32_MAX ? config.sampling.max_tokens : INT32_MAX) };
     weir_catch_interrupts();
     code = converse(&c, weir_argument(arguments, "system"));

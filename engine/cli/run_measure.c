@@ -33,11 +33,16 @@ int weir_run_logits(const weir_arguments *arguments)
     config.batch.max_sequences = 1;
     const int code = weir_open(&engine, &config, false);
     if (code != WEIR_EXIT_OK) return code;
-    weir_status status = weir_prompt_from_list(&ids, weir_argument(arguments, "tokens"), weir_model_shape(weir_engine_model(engine))->n_vocab, &error);
+    weir_status status =
+        weir_prompt_from_list(&ids, weir_argument(arguments, "tokens"), weir_model_shape(weir_engine_model(engine))->n_vocab, &error);
     if (status == WEIR_OK)
-        status = weir_write_logits(engine, &(weir_logits_options){ .tokens = ids.data, .n_tokens = (int32_t)ids.count, .path = weir_argument(arguments, "out"),
-                                                                   .chunk = (int32_t)weir_argument_int(arguments, "chunk", 0),
-                                                                   .decode_from = (int32_t)weir_argument_int(arguments, "decode-from", INT32_MAX) }, &error);
+        status = weir_write_logits(engine,
+                                   &(weir_logits_options){ .tokens = ids.data,
+                                                           .n_tokens = (int32_t)ids.count,
+                                                           .path = weir_argument(arguments, "out"),
+                                                           .chunk = (int32_t)weir_argument_int(arguments, "chunk", 0),
+                                                           .decode_from = (int32_t)weir_argument_int(arguments, "decode-from", INT32_MAX) },
+                                   &error);
     weir_ids_free(&ids);
     weir_engine_close(engine);
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
@@ -46,8 +51,9 @@ int weir_run_logits(const weir_arguments *arguments)
 /* ---- bench ----------------------------------------------------------------------------------------------- */
 static void print_row(const weir_bench_row *row)
 {
-    (void)printf("%8d %12.1f (%.1f..%.1f) %12.2f (%.2f..%.2f) %10.1f %9.1f %7.1f %%\n", (int)row->depth, row->prefill.median, row->prefill.least, row->prefill.most,
-                 row->decode.median, row->decode.least, row->decode.most, (double)(row->step_bytes + row->kv_bytes) * 1e-6, row->bandwidth, 100.0 * row->bandwidth_share);
+    (void)printf("%8d %12.1f (%.1f..%.1f) %12.2f (%.2f..%.2f) %10.1f %9.1f %7.1f %%\n", (int)row->depth, row->prefill.median,
+                 row->prefill.least, row->prefill.most, row->decode.median, row->decode.least, row->decode.most,
+                 (double)(row->step_bytes + row->kv_bytes) * 1e-6, row->bandwidth, 100.0 * row->bandwidth_share);
     (void)fflush(stdout);
 }
 
@@ -56,20 +62,24 @@ static json_t *rate_json(const weir_bench_rate *rate)
     return json_pack("{s:f, s:f, s:f}", "median", rate->median, "min", rate->least, "max", rate->most);
 }
 
-static json_t *report_json(const weir_bench_report *report, const weir_engine *engine, const weir_bench_options *options, double load_seconds)
+static json_t *report_json(const weir_bench_report *report, const weir_engine *engine, const weir_bench_options *options,
+                           double load_seconds)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
     json_t *const          rows = json_array();
     for (int32_t i = 0; i < report->n_rows; i++) {
         const weir_bench_row *const row = &report->rows[i];
-        (void)json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:I, s:I, s:f, s:f}", "depth", (int)row->depth, "prefill_tokens_per_second", rate_json(&row->prefill),
-                                                    "decode_tokens_per_second", rate_json(&row->decode), "bytes_per_decoded_token", (json_int_t)(row->step_bytes + row->kv_bytes),
-                                                    "kv_bytes", (json_int_t)row->kv_bytes, "bandwidth_gb_per_second", row->bandwidth, "bandwidth_share", row->bandwidth_share));
+        (void)json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:I, s:I, s:f, s:f}", "depth", (int)row->depth,
+                                                    "prefill_tokens_per_second", rate_json(&row->prefill), "decode_tokens_per_second",
+                                                    rate_json(&row->decode), "bytes_per_decoded_token",
+                                                    (json_int_t)(row->step_bytes + row->kv_bytes), "kv_bytes", (json_int_t)row->kv_bytes,
+                                                    "bandwidth_gb_per_second", row->bandwidth, "bandwidth_share", row->bandwidth_share));
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:f, s:s, s:o}", "model", plan->model, "arch", plan->arch, "threads", (int)report->n_threads,
-                     "prompt", (int)options->n_prompt, "gen", (int)options->n_generate, "repeats", (int)options->n_repeats, "bandwidth_gb_per_second",
-                     report->bandwidth_median, "load_seconds", load_seconds, "peak_rss_bytes", (json_int_t)report->peak_rss, "weight_bytes",
-                     (json_int_t)report->weight_bytes, "kv_pool_bytes", (json_int_t)report->kv_pool_bytes, "machine_load", report->machine_load, "activations",
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:f, s:s, s:o}", "model", plan->model, "arch", plan->arch,
+                     "threads", (int)report->n_threads, "prompt", (int)options->n_prompt, "gen", (int)options->n_generate, "repeats",
+                     (int)options->n_repeats, "bandwidth_gb_per_second", report->bandwidth_median, "load_seconds", load_seconds,
+                     "peak_rss_bytes", (json_int_t)report->peak_rss, "weight_bytes", (json_int_t)report->weight_bytes, "kv_pool_bytes",
+                     (json_int_t)report->kv_pool_bytes, "machine_load", report->machine_load, "activations",
                      plan->f32_activations ? "f32" : "fast", "rows", rows);
 }
 
@@ -77,8 +87,10 @@ static void read_bench_options(weir_bench_options *options, const weir_arguments
 {
     int64_t      depths[WEIR_OPTION_NUMBERS] = { 0 };
     const size_t n = weir_argument_numbers(arguments, "depth", depths);
-    *options = (weir_bench_options){ .n_prompt = (int32_t)weir_argument_int(arguments, "prompt", 512), .n_generate = (int32_t)weir_argument_int(arguments, "gen", 64),
-                                     .n_repeats = (int32_t)weir_argument_int(arguments, "repeat", 5), .n_depths = n > 0 ? (int32_t)n : 1 };
+    *options = (weir_bench_options){ .n_prompt = (int32_t)weir_argument_int(arguments, "prompt", 512),
+                                     .n_generate = (int32_t)weir_argument_int(arguments, "gen", 64),
+                                     .n_repeats = (int32_t)weir_argument_int(arguments, "repeat", 5),
+                                     .n_depths = n > 0 ? (int32_t)n : 1 };
     for (size_t i = 0; i < n; i++) options->depths[i] = (int32_t)depths[i];
 }
 
@@ -90,13 +102,16 @@ static int run_bench(const weir_engine *engine, const weir_arguments *arguments,
     if (!as_json) {
         const weir_plan *const plan = weir_engine_plan_of(engine);
         (void)printf("%s (%s), %d threads, weights %.1f MB, activations %s, loaded in %.2f s\n", plan->model, plan->arch,
-                     (int)weir_stream_threads(weir_engine_stream(engine)), (double)plan->weights * 1e-6, plan->f32_activations ? "f32" : "fast", load_seconds);
-        (void)printf("%8s %26s %26s %10s %9s %9s\n", "depth", "prefill tok/s (min..max)", "decode tok/s (min..max)", "MB/token", "GB/s", "of limit");
+                     (int)weir_stream_threads(weir_engine_stream(engine)), (double)plan->weights * 1e-6,
+                     plan->f32_activations ? "f32" : "fast", load_seconds);
+        (void)printf("%8s %26s %26s %10s %9s %9s\n", "depth", "prefill tok/s (min..max)", "decode tok/s (min..max)", "MB/token", "GB/s",
+                     "of limit");
     }
     const weir_status status = weir_bench_run(&report, engine, options, as_json ? NULL : print_row, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     if (as_json) return print_json(report_json(&report, engine, options, load_seconds));
-    (void)printf("peak memory %.1f MB, KV pool %.1f MB, machine load before %.2f; medians of %d; GB/s is the read bandwidth measured beside each row\n",
+    (void)printf("peak memory %.1f MB, KV pool %.1f MB, machine load before %.2f; medians of %d; GB/s is the read bandwidth measured "
+                 "beside each row\n",
                  (double)report.peak_rss * 1e-6, (double)report.kv_pool_bytes * 1e-6, report.machine_load, (int)options->n_repeats);
     return WEIR_EXIT_OK;
 }
@@ -144,11 +159,12 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
     weir_engine_close(engine);
     if (status != WEIR_OK) return weir_fail(status, &error);
     if (weir_argument_given(arguments, "json"))
-        return print_json(json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:s}", "nll", result.nll, "perplexity", result.perplexity, "bits_per_byte", result.bits_per_byte,
-                                    "tokens", (json_int_t)result.n_tokens, "scored", (json_int_t)result.n_scored, "bytes", (json_int_t)bytes, "kept",
-                                    (json_int_t)result.n_scored, "evicted", (json_int_t)0, "policy", config.kv.policy.name));
-    (void)printf("perplexity %.4f, nll %.6f, %.4f bits per byte over %lld tokens in windows of %d\n", result.perplexity, result.nll, result.bits_per_byte,
-                 (long long)result.n_scored, (int)window);
+        return print_json(json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:s}", "nll", result.nll, "perplexity", result.perplexity,
+                                    "bits_per_byte", result.bits_per_byte, "tokens", (json_int_t)result.n_tokens, "scored",
+                                    (json_int_t)result.n_scored, "bytes", (json_int_t)bytes, "kept", (json_int_t)result.n_scored, "evicted",
+                                    (json_int_t)0, "policy", config.kv.policy.name));
+    (void)printf("perplexity %.4f, nll %.6f, %.4f bits per byte over %lld tokens in windows of %d\n", result.perplexity, result.nll,
+                 result.bits_per_byte, (long long)result.n_scored, (int)window);
     return WEIR_EXIT_OK;
 }
 
@@ -156,12 +172,13 @@ static json_t *retrieval_json(const weir_retrieval *result, const weir_config *c
 {
     json_t *const rows = json_array();
     for (size_t i = 0; i < result->n_rows; i++)
-        (void)json_array_append_new(rows, json_pack("{s:s, s:i, s:i, s:i, s:f}", "task", result->rows[i].task, "length", (int)result->rows[i].length, "right",
-                                                    (int)result->rows[i].n_right, "items", (int)result->rows[i].n_items, "accuracy",
-                                                    (double)result->rows[i].n_right / (double)(result->rows[i].n_items > 0 ? result->rows[i].n_items : 1)));
-    return json_pack("{s:f, s:i, s:i, s:I, s:I, s:I, s:s, s:o}", "accuracy", (double)result->n_right / (double)result->n_items, "right", (int)result->n_right, "items",
-                     (int)result->n_items, "bytes", (json_int_t)bytes, "kept", (json_int_t)result->n_kept, "evicted", (json_int_t)0, "policy", config->kv.policy.name,
-                     "rows", rows);
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:i, s:i, s:i, s:f}", "task", result->rows[i].task, "length", (int)result->rows[i].length, "right",
+                            (int)result->rows[i].n_right, "items", (int)result->rows[i].n_items, "accuracy",
+                            (double)result->rows[i].n_right / (double)(result->rows[i].n_items > 0 ? result->rows[i].n_items : 1)));
+    return json_pack("{s:f, s:i, s:i, s:I, s:I, s:I, s:s, s:o}", "accuracy", (double)result->n_right / (double)result->n_items, "right",
+                     (int)result->n_right, "items", (int)result->n_items, "bytes", (json_int_t)bytes, "kept", (json_int_t)result->n_kept,
+                     "evicted", (json_int_t)0, "policy", config->kv.policy.name, "rows", rows);
 }
 
 static void print_retrieval(const weir_retrieval *result)
@@ -170,9 +187,11 @@ static void print_retrieval(const weir_retrieval *result)
     for (size_t i = 0; i < result->n_rows; i++) {
         const weir_retrieval_row *const row = &result->rows[i];
         if (row->n_items > 0)
-            (void)printf("%-16s %8d %8d %8d %9.3f\n", row->task, (int)row->length, (int)row->n_right, (int)row->n_items, (double)row->n_right / (double)row->n_items);
+            (void)printf("%-16s %8d %8d %8d %9.3f\n", row->task, (int)row->length, (int)row->n_right, (int)row->n_items,
+                         (double)row->n_right / (double)row->n_items);
     }
-    (void)printf("%-16s %8s %8d %8d %9.3f\n", "all", "", (int)result->n_right, (int)result->n_items, (double)result->n_right / (double)result->n_items);
+    (void)printf("%-16s %8s %8d %8d %9.3f\n", "all", "", (int)result->n_right, (int)result->n_items,
+                 (double)result->n_right / (double)result->n_items);
 }
 
 int weir_run_eval_retrieval(const weir_arguments *arguments)

@@ -30,7 +30,8 @@ static weir_status read_keys(keys *k, const weir_config *config, weir_error *err
     char *save = NULL;
     for (char *line = strtok_r(k->text.data, "\r\n", &save); line != NULL; line = strtok_r(NULL, "\r\n", &save)) {
         if (line[0] == '#') continue;
-        if (k->n == MAX_KEYS) return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d keys", config->server.api_key_file, (int)MAX_KEYS);
+        if (k->n == MAX_KEYS)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d keys", config->server.api_key_file, (int)MAX_KEYS);
         k->list[k->n++] = line;
     }
     return k->n > 0 ? WEIR_OK : weir_error_set(error, WEIR_ECONFIG, "%s: no key in it", config->server.api_key_file);
@@ -38,11 +39,11 @@ static weir_status read_keys(keys *k, const weir_config *config, weir_error *err
 
 static int print_plan(const weir_config *config)
 {
-    weir_plan         plan;
-    weir_error        error = { 0 };
-    weir_buffer       text = { 0 };
-    weir_status       status = weir_engine_plan(&plan, &(weir_engine_options){ .config = config }, &error);
-    int               code = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+    weir_plan   plan;
+    weir_error  error = { 0 };
+    weir_buffer text = { 0 };
+    weir_status status = weir_engine_plan(&plan, &(weir_engine_options){ .config = config }, &error);
+    int         code = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
     if (status == WEIR_OK) code = weir_plan_print(&plan, &text) == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
     weir_buffer_free(&text);
     return code;
@@ -56,22 +57,36 @@ static weir_reasoning_field reasoning_field(const char *name)
 
 static weir_server_options server_options(const weir_config *config, const weir_engine *engine, const keys *k, const char *fingerprint)
 {
-    return (weir_server_options){
-        .host = config->server.host, .port = (int)config->server.port, .insecure = config->server.insecure, .keys = k->list, .n_keys = k->n,
-        .body_limit = config->server.body_limit, .header_limit = config->server.header_limit, .max_connections = config->server.max_connections,
-        .read_timeout_ms = config->server.read_timeout_ms, .write_timeout_ms = config->server.write_timeout_ms, .ping_ms = config->server.ping_ms,
-        .model_name = weir_engine_plan_of(engine)->model, .fingerprint = fingerprint, .version = WEIR_VERSION,
-        .metrics_vllm = strcmp(config->server.metrics_compat, "vllm") == 0, .reasoning_field = reasoning_field(config->server.reasoning_field),
-        .sampling = weir_sampling_of(config), .log_fd = STDOUT_FILENO, .service = weir_engine_service(engine), .tokenizer = weir_engine_tokenizer(engine),
-        .chat = weir_engine_chat(engine) };
+    return (weir_server_options){ .host = config->server.host,
+                                  .port = (int)config->server.port,
+                                  .insecure = config->server.insecure,
+                                  .keys = k->list,
+                                  .n_keys = k->n,
+                                  .body_limit = config->server.body_limit,
+                                  .header_limit = config->server.header_limit,
+                                  .max_connections = config->server.max_connections,
+                                  .read_timeout_ms = config->server.read_timeout_ms,
+                                  .write_timeout_ms = config->server.write_timeout_ms,
+                                  .ping_ms = config->server.ping_ms,
+                                  .model_name = weir_engine_plan_of(engine)->model,
+                                  .fingerprint = fingerprint,
+                                  .version = WEIR_VERSION,
+                                  .metrics_vllm = strcmp(config->server.metrics_compat, "vllm") == 0,
+                                  .reasoning_field = reasoning_field(config->server.reasoning_field),
+                                  .sampling = weir_sampling_of(config),
+                                  .log_fd = STDOUT_FILENO,
+                                  .service = weir_engine_service(engine),
+                                  .tokenizer = weir_engine_tokenizer(engine),
+                                  .chat = weir_engine_chat(engine) };
 }
 
 static void announce(const weir_config *config, const weir_engine *engine, int port)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
     const double           mib = 1024.0 * 1024.0;
-    weir_log(WEIR_LOG_INFO, "%s (%s): weights %.1f MiB, KV %.1f MiB for %lld tokens in %s, window %d, %d sequences", plan->model, plan->arch,
-             (double)plan->weights / mib, (double)plan->kv / mib, (long long)plan->kv_rows, plan->format, (int)plan->window, (int)plan->n_slots);
+    weir_log(WEIR_LOG_INFO, "%s (%s): weights %.1f MiB, KV %.1f MiB for %lld tokens in %s, window %d, %d sequences", plan->model,
+             plan->arch, (double)plan->weights / mib, (double)plan->kv / mib, (long long)plan->kv_rows, plan->format, (int)plan->window,
+             (int)plan->n_slots);
     weir_log(WEIR_LOG_INFO, "listening on http://%s:%d (OpenAI API under /v1, chat page at /)", config->server.host, port);
 }
 
@@ -91,7 +106,8 @@ static void on_signal(int number)
 static weir_status catch_signals(weir_error *error)
 {
     const struct sigaction action = { .sa_handler = on_signal };
-    if (pipe2(signal_pipe, O_CLOEXEC) != 0 || sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGINT, &action, NULL) != 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+    if (pipe2(signal_pipe, O_CLOEXEC) != 0 || sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGINT, &action, NULL) != 0 ||
+        signal(SIGPIPE, SIG_IGN) == SIG_ERR)
         return weir_error_set(error, WEIR_EIO, "signals cannot be caught: %s", strerror(errno));
     return WEIR_OK;
 }
@@ -111,7 +127,8 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
     if (status != WEIR_OK) return weir_fail(status, &error);
     announce(config, engine, weir_server_port(server));
     const int number = wait_for_signal();
-    weir_log(WEIR_LOG_INFO, "%s: running answers may end within %lld ms; once more ends at once", strsignal(number), (long long)config->server.drain_timeout_ms);
+    weir_log(WEIR_LOG_INFO, "%s: running answers may end within %lld ms; once more ends at once", strsignal(number),
+             (long long)config->server.drain_timeout_ms);
     const int64_t deadline = weir_clock_ns() + config->server.drain_timeout_ms * 1000000;
     weir_server_drain(server, deadline);
     weir_service_drain(weir_engine_service(engine), deadline);
@@ -126,9 +143,11 @@ static int open_and_serve(const weir_config *config, const keys *k)
     char         fingerprint[640];
     int          code = weir_open(&engine, config, true);
     if (code != WEIR_EXIT_OK) return code;
-    (void)snprintf(fingerprint, sizeof fingerprint, "weir-%s-%s-%s", WEIR_VERSION, weir_engine_plan_of(engine)->model, config->kv.policy.name);
+    (void)snprintf(fingerprint, sizeof fingerprint, "weir-%s-%s-%s", WEIR_VERSION, weir_engine_plan_of(engine)->model,
+                   config->kv.policy.name);
     weir_status status = WEIR_OK;
-    if (weir_engine_tokenizer(engine) == NULL) status = weir_error_set(&error, WEIR_EUNSUPPORTED, "%s: no tokenizer, so it cannot be served", config->model.path);
+    if (weir_engine_tokenizer(engine) == NULL)
+        status = weir_error_set(&error, WEIR_EUNSUPPORTED, "%s: no tokenizer, so it cannot be served", config->model.path);
     const weir_server_options options = server_options(config, engine, k, fingerprint);
     if (status == WEIR_OK) status = weir_server_open(&server, &options, &error);
     code = status == WEIR_OK ? serve(server, engine, config) : weir_fail(status, &error);
@@ -139,8 +158,8 @@ static int open_and_serve(const weir_config *config, const keys *k)
 
 int weir_run_serve(const weir_arguments *arguments)
 {
-    weir_error   error = { 0 };
-    static keys  k;
+    weir_error  error = { 0 };
+    static keys k;
     if (weir_argument_given(arguments, "plan")) return print_plan(&arguments->config);
     const weir_status status = read_keys(&k, &arguments->config, &error);
     const int         code = status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);

@@ -11,7 +11,8 @@
 
 enum { MAX_MESSAGES = 64 << 20 };
 
-static weir_status open_tokenizer(weir_tensor_directory **directory, weir_tokenizer **tokenizer, const weir_config *config, weir_error *error)
+static weir_status open_tokenizer(weir_tensor_directory **directory, weir_tokenizer **tokenizer, const weir_config *config,
+                                  weir_error *error)
 {
     WEIR_TRY(weir_tensor_directory_open(directory, config->model.path, error));
     return weir_tokenizer_open(tokenizer, *directory, error);
@@ -64,7 +65,8 @@ int weir_run_render(const weir_arguments *arguments)
     weir_error             error = { 0 };
     weir_status            status = open_tokenizer(&directory, &tokenizer, &arguments->config, &error);
     const char *const      source = status == WEIR_OK ? weir_tokenizer_chat_template(tokenizer) : NULL;
-    if (status == WEIR_OK && source == NULL) status = weir_error_set(&error, WEIR_EUNSUPPORTED, "%s: no chat template", arguments->config.model.path);
+    if (status == WEIR_OK && source == NULL)
+        status = weir_error_set(&error, WEIR_EUNSUPPORTED, "%s: no chat template", arguments->config.model.path);
     if (status == WEIR_OK) status = weir_chat_template_open(&chat, source, strlen(source), &error);
     if (status == WEIR_OK) status = weir_json_read_file(&messages, weir_argument(arguments, "messages"), MAX_MESSAGES, &error);
     if (status == WEIR_OK) status = weir_prompt_render(NULL, &text, tokenizer, chat, messages, &error);

@@ -18,31 +18,51 @@ enum { WEIR_CONFIG_TEXT = 4096, WEIR_CONFIG_PINS = 16 };
 typedef char weir_config_text[WEIR_CONFIG_TEXT];
 
 /* kernels.pin.OP = "KERNEL". */
-typedef struct weir_config_pin { char op[32], kernel[96]; } weir_config_pin;
+typedef struct weir_config_pin {
+    char op[32], kernel[96];
+} weir_config_pin;
 
 /* Fields mirror the keys: kv.policy.name -> config.kv.policy.name; a duration's field ends in _ms: server.ping -> config.server.ping_ms.
  * Sizes are bytes; 0 means "no limit" or "choose", as each key says. About 60 KiB: one per process, not on deep stacks. */
 typedef struct weir_config {
-    struct { weir_config_text path, name, arch_dir; int64_t context; } model;  /* path "": the bundled demo */
-    struct { int64_t host, device, disk; } memory;
+    struct {
+        weir_config_text path, name, arch_dir;
+        int64_t          context;
+    } model;  /* path "": the bundled demo */
+    struct {
+        int64_t host, device, disk;
+    } memory;
     struct {
         weir_config_text format, reuse;                                        /* "f16", "f32"; "off" */
-        struct { weir_config_text name; int64_t budget; } policy;              /* "full" now */
+        struct {
+            weir_config_text name;
+            int64_t          budget;
+        } policy;              /* "full" now */
     } kv;
-    struct { int64_t max_sequences, chunk, queue; } batch;
     struct {
-        double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+        int64_t max_sequences, chunk, queue;
+    } batch;
+    struct {
+        double  temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
         int64_t top_k, max_tokens, seed;                                       /* seed -1: a new one for every request */
     } sampling;
     struct {
         weir_config_text host, api_key, api_key_file;
-        int64_t port, body_limit, header_limit, max_connections, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
-        bool insecure;
+        int64_t          port, body_limit, header_limit, max_connections, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
+        bool             insecure;
         weir_config_text metrics_compat, reasoning_field;
     } server;
-    struct { weir_config_text activations, isa; int64_t threads; weir_config_pin pin[WEIR_CONFIG_PINS]; } kernels; /* pins end at op "" */
-    struct { weir_config_text dir; } sessions;
-    struct { weir_config_text level; } log;
+    struct {
+        weir_config_text activations, isa;
+        int64_t          threads;
+        weir_config_pin  pin[WEIR_CONFIG_PINS];
+    } kernels; /* pins end at op "" */
+    struct {
+        weir_config_text dir;
+    } sessions;
+    struct {
+        weir_config_text level;
+    } log;
 } weir_config;
 
 /* Where --config NAME is looked for. All borrowed. */

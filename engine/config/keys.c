@@ -5,37 +5,44 @@
 
 #include "engine/config/distance.h"
 
-#define FIELD_INT(field)      field
-#define FIELD_FLOAT(field)    field
-#define FIELD_BOOL(field)     field
-#define FIELD_TEXT(field)     field
-#define FIELD_SECRET(field)   field
-#define FIELD_SIZE(field)     field
+#define FIELD_INT(field) field
+#define FIELD_FLOAT(field) field
+#define FIELD_BOOL(field) field
+#define FIELD_TEXT(field) field
+#define FIELD_SECRET(field) field
+#define FIELD_SIZE(field) field
 #define FIELD_DURATION(field) field##_ms
-#define FIELD_CHOICE(field)   field
-#define FIELD_PINS(field)     field
+#define FIELD_CHOICE(field) field
+#define FIELD_PINS(field) field
 
 static const weir_key keys[] = {
 #define SECTION(name, text) { .type = WEIR_KEY_SECTION, .path = #name, .help = (text) },
-#define KEY(kind, field, value, low, high, words, reason, text)                                                                  \
-    { .type = WEIR_KEY_##kind, .path = #field, .initial = (value), .offset = offsetof(weir_config, FIELD_##kind(field)),         \
-      .min = (low), .max = (high), .allowed = (words), .later = (reason), .help = (text) },
+#define KEY(kind, field, value, low, high, words, reason, text)                                                                            \
+    { .type = WEIR_KEY_##kind,                                                                                                             \
+      .path = #field,                                                                                                                      \
+      .initial = (value),                                                                                                                  \
+      .offset = offsetof(weir_config, FIELD_##kind(field)),                                                                                \
+      .min = (low),                                                                                                                        \
+      .max = (high),                                                                                                                       \
+      .allowed = (words),                                                                                                                  \
+      .later = (reason),                                                                                                                   \
+      .help = (text) },
 #include "engine/config/keys.inc"
 #undef SECTION
 #undef KEY
 };
 
-#define POINTER_INT      int64_t *
-#define POINTER_FLOAT    double *
-#define POINTER_BOOL     bool *
-#define POINTER_TEXT     weir_config_text *
-#define POINTER_SECRET   weir_config_text *
-#define POINTER_SIZE     int64_t *
+#define POINTER_INT int64_t *
+#define POINTER_FLOAT double *
+#define POINTER_BOOL bool *
+#define POINTER_TEXT weir_config_text *
+#define POINTER_SECRET weir_config_text *
+#define POINTER_SIZE int64_t *
 #define POINTER_DURATION int64_t *
-#define POINTER_CHOICE   weir_config_text *
-#define POINTER_PINS     weir_config_pin(*)[WEIR_CONFIG_PINS]
+#define POINTER_CHOICE weir_config_text *
+#define POINTER_PINS weir_config_pin(*)[WEIR_CONFIG_PINS]
 #define SECTION(name, text)
-#define KEY(kind, field, value, low, high, words, reason, text) \
+#define KEY(kind, field, value, low, high, words, reason, text)                                                                            \
     _Static_assert(_Generic(&((weir_config *)0)->FIELD_##kind(field), POINTER_##kind: 1, default: 0), "the type of " #field);
 #include "engine/config/keys.inc"
 #undef SECTION

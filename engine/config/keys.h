@@ -8,8 +8,16 @@ extern "C" {
 #endif
 
 typedef enum weir_key_type {
-    WEIR_KEY_INT, WEIR_KEY_FLOAT, WEIR_KEY_BOOL, WEIR_KEY_TEXT, WEIR_KEY_SECRET, WEIR_KEY_SIZE, WEIR_KEY_DURATION, WEIR_KEY_CHOICE,
-    WEIR_KEY_PINS, WEIR_KEY_SECTION
+    WEIR_KEY_INT,
+    WEIR_KEY_FLOAT,
+    WEIR_KEY_BOOL,
+    WEIR_KEY_TEXT,
+    WEIR_KEY_SECRET,
+    WEIR_KEY_SIZE,
+    WEIR_KEY_DURATION,
+    WEIR_KEY_CHOICE,
+    WEIR_KEY_PINS,
+    WEIR_KEY_SECTION
 } weir_key_type;
 
 typedef struct weir_key {
@@ -25,9 +33,9 @@ typedef struct weir_key {
 const weir_key *weir_keys(size_t *count); /* sections and keys, in order */
 /* NULL when there is none. *member is what follows the path of a PINS key ("kernels.pin.matmul" -> "matmul"), else NULL. */
 const weir_key *weir_key_find(const char *path, const char **member);
-bool weir_key_is_section(const char *path);  /* also a part of one: "kv" of "kv.policy" */
-const char *weir_key_nearest(const char *path); /* by edit distance, never NULL */
-const char *weir_key_type_text(weir_key_type type);
+bool            weir_key_is_section(const char *path);  /* also a part of one: "kv" of "kv.policy" */
+const char     *weir_key_nearest(const char *path); /* by edit distance, never NULL */
+const char     *weir_key_type_text(weir_key_type type);
 
 /* Sets a value that came as a TOML node, or as text (quotes optional). Texts of errors begin with the key. */
 WEIR_MUST_CHECK weir_status weir_key_assign_node(const weir_key *key, const char *member, weir_config *config, const weir_toml_node *node,

@@ -41,8 +41,7 @@ struct weir_toml {
     weir_toml_node root;
 };
 
-namespace
-{
+namespace {
 
 struct limits {
     uint32_t    line = 1, column = 1; /* of the character looked at */

@@ -21,8 +21,10 @@ static weir_meta_type element_type(const weir_meta *values, size_t n)
     weir_meta_type type = WEIR_META_INT;
     for (size_t i = 0; i < n; i++) {
         if (values[i].type == WEIR_META_ARRAY && values[i].elements == NULL) continue;
-        if (!any) type = values[i].type;
-        else if (type == WEIR_META_INT && values[i].type == WEIR_META_FLOAT) type = WEIR_META_FLOAT;
+        if (!any)
+            type = values[i].type;
+        else if (type == WEIR_META_INT && values[i].type == WEIR_META_FLOAT)
+            type = WEIR_META_FLOAT;
         any = true;
     }
     return type;
@@ -81,15 +83,18 @@ static weir_status flatten(flattener *f, const json_t *object, size_t prefix_len
 {
     const char   *name;
     const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+    json_object_foreach((json_t *)(uintptr_t)object, name, value)
+    {
         const size_t dot = prefix_length > 0, length = strlen(name);
         if (prefix_length + dot + length > WEIR_NAME_BYTES)
             return weir_error_set(f->error, WEIR_EFORMAT, "%s: a key with its parents is longer than %d bytes", f->path, WEIR_NAME_BYTES);
         if (dot) f->key[prefix_length] = '.';
         memcpy(f->key + prefix_length + dot, name, length);
         const size_t key_length = prefix_length + dot + length;
-        if (json_is_object(value)) WEIR_TRY(flatten(f, value, key_length));
-        else if (!json_is_null(value)) WEIR_TRY(add(f, value, key_length));
+        if (json_is_object(value))
+            WEIR_TRY(flatten(f, value, key_length));
+        else if (!json_is_null(value))
+            WEIR_TRY(add(f, value, key_length));
     }
     return WEIR_OK;
 }

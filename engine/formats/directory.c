@@ -77,7 +77,7 @@ void weir_file_span_sort(weir_file_span *spans, size_t n)
 static int compare_entries(const void *a, const void *b)
 {
     const weir_meta_entry *const x = a, *const y = b;
-    const int                    order = strcmp(x->key, y->key);
+    const int order = strcmp(x->key, y->key);
     return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
 }
 
@@ -165,8 +165,10 @@ const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *direc
         const weir_tensor *const tensor = &directory->tensors[directory->by_name[middle]];
         const int                order = strcmp(name, tensor->name);
         if (order == 0) return tensor;
-        if (order < 0) high = middle;
-        else low = middle + 1;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return NULL;
 }
@@ -181,8 +183,10 @@ bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const ch
             *out = directory->entries[middle].value;
             return true;
         }
-        if (order < 0) high = middle;
-        else low = middle + 1;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return false;
 }

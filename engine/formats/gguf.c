@@ -22,17 +22,38 @@ typedef struct ggml_type {
 } ggml_type;
 
 static const ggml_type ggml_types[] = {
-    [0] = { "F32", true, WEIR_F32 },      [1] = { "F16", true, WEIR_F16 },       [2] = { "Q4_0", true, WEIR_Q4_0 },
-    [3] = { "Q4_1", true, WEIR_Q4_1 },    [6] = { "Q5_0", true, WEIR_Q5_0 },     [7] = { "Q5_1", true, WEIR_Q5_1 },
-    [8] = { "Q8_0", true, WEIR_Q8_0 },    [9] = { .name = "Q8_1" },              [10] = { "Q2_K", true, WEIR_Q2_K },
-    [11] = { "Q3_K", true, WEIR_Q3_K },   [12] = { "Q4_K", true, WEIR_Q4_K },    [13] = { "Q5_K", true, WEIR_Q5_K },
-    [14] = { "Q6_K", true, WEIR_Q6_K },   [15] = { .name = "Q8_K" },             [16] = { .name = "IQ2_XXS" },
-    [17] = { .name = "IQ2_XS" },          [18] = { .name = "IQ3_XXS" },          [19] = { .name = "IQ1_S" },
-    [20] = { "IQ4_NL", true, WEIR_IQ4_NL }, [21] = { .name = "IQ3_S" },          [22] = { .name = "IQ2_S" },
-    [23] = { "IQ4_XS", true, WEIR_IQ4_XS }, [24] = { "I8", true, WEIR_I8 },      [25] = { "I16", true, WEIR_I16 },
-    [26] = { "I32", true, WEIR_I32 },     [27] = { "I64", true, WEIR_I64 },      [28] = { "F64", true, WEIR_F64 },
-    [29] = { .name = "IQ1_M" },           [30] = { "BF16", true, WEIR_BF16 },    [34] = { .name = "TQ1_0" },
-    [35] = { .name = "TQ2_0" },           [39] = { .name = "MXFP4" },
+    [0] = { "F32", true, WEIR_F32 },
+    [1] = { "F16", true, WEIR_F16 },
+    [2] = { "Q4_0", true, WEIR_Q4_0 },
+    [3] = { "Q4_1", true, WEIR_Q4_1 },
+    [6] = { "Q5_0", true, WEIR_Q5_0 },
+    [7] = { "Q5_1", true, WEIR_Q5_1 },
+    [8] = { "Q8_0", true, WEIR_Q8_0 },
+    [9] = { .name = "Q8_1" },
+    [10] = { "Q2_K", true, WEIR_Q2_K },
+    [11] = { "Q3_K", true, WEIR_Q3_K },
+    [12] = { "Q4_K", true, WEIR_Q4_K },
+    [13] = { "Q5_K", true, WEIR_Q5_K },
+    [14] = { "Q6_K", true, WEIR_Q6_K },
+    [15] = { .name = "Q8_K" },
+    [16] = { .name = "IQ2_XXS" },
+    [17] = { .name = "IQ2_XS" },
+    [18] = { .name = "IQ3_XXS" },
+    [19] = { .name = "IQ1_S" },
+    [20] = { "IQ4_NL", true, WEIR_IQ4_NL },
+    [21] = { .name = "IQ3_S" },
+    [22] = { .name = "IQ2_S" },
+    [23] = { "IQ4_XS", true, WEIR_IQ4_XS },
+    [24] = { "I8", true, WEIR_I8 },
+    [25] = { "I16", true, WEIR_I16 },
+    [26] = { "I32", true, WEIR_I32 },
+    [27] = { "I64", true, WEIR_I64 },
+    [28] = { "F64", true, WEIR_F64 },
+    [29] = { .name = "IQ1_M" },
+    [30] = { "BF16", true, WEIR_BF16 },
+    [34] = { .name = "TQ1_0" },
+    [35] = { .name = "TQ2_0" },
+    [39] = { .name = "MXFP4" },
 };
 
 typedef struct counts {
@@ -43,11 +64,9 @@ static weir_status read_start(weir_gguf_cursor *cursor, counts *out)
 {
     uint32_t magic, version;
     WEIR_TRY(weir_gguf_u32(cursor, &magic, "the magic"));
-    if (magic != 0x46554747)
-        return weir_gguf_bad(cursor, 0, "not a GGUF file: it does not begin with \"GGUF\"");
+    if (magic != 0x46554747) return weir_gguf_bad(cursor, 0, "not a GGUF file: it does not begin with \"GGUF\"");
     WEIR_TRY(weir_gguf_u32(cursor, &version, "the version"));
-    if ((version & 0xFFFF) == 0)
-        return weir_gguf_bad(cursor, 4, "a big-endian GGUF file; only little-endian ones are read");
+    if ((version & 0xFFFF) == 0) return weir_gguf_bad(cursor, 4, "a big-endian GGUF file; only little-endian ones are read");
     if (version != 2 && version != 3)
         return weir_gguf_bad(cursor, 4, "GGUF version %" PRIu32 "; versions 2 and 3 are read%s", version,
                              version == 1 ? ": convert the model again" : "");
@@ -113,9 +132,10 @@ static weir_status measure(weir_gguf_cursor *cursor, weir_tensor *tensor, uint32
 {
     const bool listed = type < sizeof ggml_types / sizeof ggml_types[0] && ggml_types[type].name != NULL;
     if (!listed || !ggml_types[type].known)
-        return weir_gguf_bad(cursor, cursor->at - sizeof type, "tensor %s has type %" PRIu32 " (%s), which is not supported: use a file "
-                             "quantised to Q4_0 .. Q8_0, Q2_K .. Q6_K, IQ4_NL or IQ4_XS", label, type,
-                             listed ? ggml_types[type].name : "unknown");
+        return weir_gguf_bad(cursor, cursor->at - sizeof type,
+                             "tensor %s has type %" PRIu32 " (%s), which is not supported: use a file "
+                             "quantised to Q4_0 .. Q8_0, Q2_K .. Q6_K, IQ4_NL or IQ4_XS",
+                             label, type, listed ? ggml_types[type].name : "unknown");
     tensor->dtype = ggml_types[type].dtype;
     const weir_dtype_info info = weir_dtype_of(tensor->dtype);
     const int64_t         row = tensor->shape[tensor->n_dims - 1];
@@ -204,16 +224,14 @@ weir_status weir_gguf_parse(weir_tensor_directory *directory, weir_gguf_header *
     weir_gguf_cursor cursor = { .bytes = bytes, .size = n, .name = name, .error = error };
     counts           count;
     WEIR_TRY(read_start(&cursor, &count));
-    *header = (weir_gguf_header){
-        .n_tensors = (size_t)count.tensors, .alignment = ALIGNMENT_DEFAULT, .split_count = 1, .split_tensors = -1
-    };
+    *header =
+        (weir_gguf_header){ .n_tensors = (size_t)count.tensors, .alignment = ALIGNMENT_DEFAULT, .split_count = 1, .split_tensors = -1 };
     for (uint64_t i = 0; i < count.keys; i++) WEIR_TRY(read_key(&cursor, directory, header));
 
     weir_file_span *const spans = calloc(header->n_tensors + 1, sizeof *spans);
     if (spans == NULL) return weir_directory_no_memory(error, name);
     weir_status status = WEIR_OK;
-    for (size_t i = 0; i < header->n_tensors && status == WEIR_OK; i++)
-        status = read_tensor(&cursor, directory, header, source, &spans[i]);
+    for (size_t i = 0; i < header->n_tensors && status == WEIR_OK; i++) status = read_tensor(&cursor, directory, header, source, &spans[i]);
     if (status == WEIR_OK) status = place_tensors(&cursor, directory, header, spans);
     free(spans);
     return status;

@@ -98,8 +98,7 @@ weir_status weir_gguf_bad(const weir_gguf_cursor *cursor, size_t at, const char 
 weir_status weir_gguf_need(weir_gguf_cursor *cursor, uint64_t n, const char *what)
 {
     const size_t left = cursor->size - cursor->at;
-    if (n > left)
-        return weir_gguf_bad(cursor, cursor->at, "%s needs %" PRIu64 " bytes and %zu are left of the file", what, n, left);
+    if (n > left) return weir_gguf_bad(cursor, cursor->at, "%s needs %" PRIu64 " bytes and %zu are left of the file", what, n, left);
     if (cursor->at + n > WEIR_HEADER_BYTES_MAX)
         return weir_gguf_bad(cursor, cursor->at, "the header is longer than %d bytes", WEIR_HEADER_BYTES_MAX);
     return WEIR_OK;
@@ -137,8 +136,7 @@ static weir_status read_type(weir_gguf_cursor *cursor, weir_packed_type *out, co
     const size_t at = cursor->at;
     uint32_t     type;
     WEIR_TRY(weir_gguf_u32(cursor, &type, "a value's type"));
-    if (type >= WEIR_PACKED_TYPES)
-        return weir_gguf_bad(cursor, at, "key %s has unknown value type %" PRIu32, key, type);
+    if (type >= WEIR_PACKED_TYPES) return weir_gguf_bad(cursor, at, "key %s has unknown value type %" PRIu32, key, type);
     *out = (weir_packed_type)type;
     return WEIR_OK;
 }
@@ -185,8 +183,7 @@ static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_
 
 static weir_status read_arrays(weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out, uint64_t n, const char *key, int depth)
 {
-    if (depth == ARRAY_DEPTH)
-        return weir_gguf_bad(cursor, cursor->at, "key %s nests arrays deeper than %d", key, ARRAY_DEPTH);
+    if (depth == ARRAY_DEPTH) return weir_gguf_bad(cursor, cursor->at, "key %s nests arrays deeper than %d", key, ARRAY_DEPTH);
     if (n > INNER_ARRAYS_MAX - cursor->n_inner_arrays)
         return weir_gguf_bad(cursor, cursor->at, "key %s: more than %d arrays inside arrays", key, INNER_ARRAYS_MAX);
     cursor->n_inner_arrays += (size_t)n;
@@ -205,9 +202,12 @@ static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_
     WEIR_TRY(weir_gguf_u64(cursor, &n, "an array's length"));
     weir_elements *const elements = weir_arena_take(arena, sizeof *elements);
     if (elements == NULL) return weir_directory_no_memory(cursor->error, cursor->name);
-    if (type == WEIR_PACKED_STRING) WEIR_TRY(read_texts(cursor, arena, elements, n));
-    else if (type == WEIR_PACKED_ARRAY) WEIR_TRY(read_arrays(cursor, arena, elements, n, key, depth));
-    else WEIR_TRY(read_numbers(cursor, elements, type, n, key));
+    if (type == WEIR_PACKED_STRING)
+        WEIR_TRY(read_texts(cursor, arena, elements, n));
+    else if (type == WEIR_PACKED_ARRAY)
+        WEIR_TRY(read_arrays(cursor, arena, elements, n, key, depth));
+    else
+        WEIR_TRY(read_numbers(cursor, elements, type, n, key));
     *out = (weir_meta){ .type = WEIR_META_ARRAY, .length = (size_t)n, .element_type = meta_type(type), .elements = elements };
     return WEIR_OK;
 }

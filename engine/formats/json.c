@@ -16,8 +16,10 @@ typedef struct place {
 
 static void advance(place *at, unsigned char byte)
 {
-    if (byte == '\n') *at = (place){ .line = at->line + 1 };
-    else if ((byte & 0xC0) != 0x80) at->column++;
+    if (byte == '\n')
+        *at = (place){ .line = at->line + 1 };
+    else if ((byte & 0xC0) != 0x80)
+        at->column++;
 }
 
 /* Brackets outside strings give the depth, commas and brackets bound the number of values. Whatever is not JSON is left to jansson. */
@@ -29,17 +31,21 @@ static weir_status check_limits(const char *bytes, size_t n, const char *name, s
     for (size_t i = 0; i < n; i++) {
         const unsigned char byte = (unsigned char)bytes[i];
         advance(&at, byte);
-        if (escaped) escaped = false;
-        else if (byte == '"') in_string = !in_string;
-        else if (in_string) escaped = byte == '\\';
+        if (escaped)
+            escaped = false;
+        else if (byte == '"')
+            in_string = !in_string;
+        else if (in_string)
+            escaped = byte == '\\';
         else if (byte == '[' || byte == '{') {
             values++;
             if (++depth > max_depth)
                 return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: nested deeper than %zu levels", name, at.line, at.column,
                                       max_depth);
-        }
-        else if ((byte == ']' || byte == '}') && depth > 0) depth--;
-        else if (byte == ',') values++;
+        } else if ((byte == ']' || byte == '}') && depth > 0)
+            depth--;
+        else if (byte == ',')
+            values++;
         if (values > MAX_VALUES)
             return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: more than %d values", name, at.line, at.column, MAX_VALUES);
     }

@@ -20,9 +20,9 @@ static const struct {
     const char *name;
     weir_dtype  dtype;
 } dtypes[] = {
-    { "F32", WEIR_F32 },   { "F16", WEIR_F16 },   { "BF16", WEIR_BF16 }, { "F64", WEIR_F64 },         { "I8", WEIR_I8 },
-    { "I16", WEIR_I16 },   { "I32", WEIR_I32 },   { "I64", WEIR_I64 },   { "U8", WEIR_U8 },           { "U16", WEIR_U16 },
-    { "U32", WEIR_U32 },   { "U64", WEIR_U64 },   { "BOOL", WEIR_BOOL }, { "F8_E4M3", WEIR_F8_E4M3 }, { "F8_E5M2", WEIR_F8_E5M2 },
+    { "F32", WEIR_F32 }, { "F16", WEIR_F16 }, { "BF16", WEIR_BF16 }, { "F64", WEIR_F64 },         { "I8", WEIR_I8 },
+    { "I16", WEIR_I16 }, { "I32", WEIR_I32 }, { "I64", WEIR_I64 },   { "U8", WEIR_U8 },           { "U16", WEIR_U16 },
+    { "U32", WEIR_U32 }, { "U64", WEIR_U64 }, { "BOOL", WEIR_BOOL }, { "F8_E4M3", WEIR_F8_E4M3 }, { "F8_E5M2", WEIR_F8_E5M2 },
 };
 
 /* The file being read, for the functions below. */
@@ -64,8 +64,7 @@ static weir_status read_shape(const reader *r, const json_t *entry, weir_tensor 
     const json_t *const shape = json_object_get(entry, "shape");
     if (!json_is_array(shape)) return bad_tensor(r, label, "shape is not an array");
     const size_t n_dims = json_array_size(shape);
-    if (n_dims > WEIR_TENSOR_DIMS)
-        return bad_tensor(r, label, "it has %zu dimensions, at most %d are read", n_dims, WEIR_TENSOR_DIMS);
+    if (n_dims > WEIR_TENSOR_DIMS) return bad_tensor(r, label, "it has %zu dimensions, at most %d are read", n_dims, WEIR_TENSOR_DIMS);
     tensor->n_dims = (int32_t)n_dims;
     int64_t elements = 1;
     for (size_t i = 0; i < WEIR_TENSOR_DIMS; i++) {
@@ -109,8 +108,7 @@ static weir_status read_entry(const reader *r, const char *name, const json_t *e
     char        label[80];
     weir_tensor tensor = { .file = r->args->source };
     (void)weir_printable(label, sizeof label, name, strlen(name));
-    if (!weir_name_valid(name, strlen(name)))
-        return bad_tensor(r, label, "its name is empty or longer than %d bytes", WEIR_NAME_BYTES);
+    if (!weir_name_valid(name, strlen(name))) return bad_tensor(r, label, "its name is empty or longer than %d bytes", WEIR_NAME_BYTES);
     if (!json_is_object(entry)) return bad_tensor(r, label, "its entry is not an object");
     WEIR_TRY(read_dtype(r, entry, &tensor, label));
     WEIR_TRY(read_shape(r, entry, &tensor, label));
@@ -143,8 +141,8 @@ static weir_status check_metadata(const reader *r, const json_t *metadata)
     const char   *key;
     const json_t *value;
     if (!json_is_object(metadata)) return bad_tensor(r, "__metadata__", "it is not an object");
-    json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
-        if (!json_is_string(value)) return bad_tensor(r, "__metadata__", "a value is not a string");
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) if (!json_is_string(value)) return bad_tensor(r, "__metadata__",
+                                                                                                                 "a value is not a string");
     return WEIR_OK;
 }
 
@@ -160,9 +158,12 @@ static weir_status read_entries(const reader *r, json_t *header)
     size_t      n = 0;
     const char *name;
     json_t     *entry;
-    json_object_foreach(header, name, entry) {
-        if (strcmp(name, "__metadata__") == 0) status = check_metadata(r, entry);
-        else status = read_entry(r, name, entry, &spans[n++]);
+    json_object_foreach(header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0)
+            status = check_metadata(r, entry);
+        else
+            status = read_entry(r, name, entry, &spans[n++]);
         if (status != WEIR_OK) break;
     }
     if (status == WEIR_OK) status = check_tiling(r, spans, n);

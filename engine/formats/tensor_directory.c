@@ -80,9 +80,14 @@ static weir_status add_safetensors(weir_tensor_directory *directory, char *path,
 {
     WEIR_TRY(add_source(directory, path, error));
     const weir_source *const source = newest(directory);
-    return weir_safetensors_parse(directory, &(weir_safetensors_args){
-        .bytes = source->map.data, .n = source->map.size, .name = source->path, .source = (int32_t)(directory->n_sources - 1),
-        .wanted = wanted, .wanted_file = wanted_file }, error);
+    return weir_safetensors_parse(directory,
+                                  &(weir_safetensors_args){ .bytes = source->map.data,
+                                                            .n = source->map.size,
+                                                            .name = source->path,
+                                                            .source = (int32_t)(directory->n_sources - 1),
+                                                            .wanted = wanted,
+                                                            .wanted_file = wanted_file },
+                                  error);
 }
 
 static bool has_source(const weir_tensor_directory *directory, const char *file)
@@ -110,7 +115,8 @@ static weir_status check_complete(const weir_tensor_directory *directory, const 
 {
     const char   *name;
     const json_t *file;
-    json_object_foreach((json_t *)(uintptr_t)wanted, name, file) {
+    json_object_foreach((json_t *)(uintptr_t)wanted, name, file)
+    {
         if (weir_tensor_directory_find(directory, name) != NULL) continue;
         char label[80], shown[120];
         return weir_error_set(error, WEIR_EFORMAT, "%s: tensor %s is not in %s", index,
@@ -129,7 +135,8 @@ static weir_status add_shards(weir_tensor_directory *directory, const char *inde
                               WEIR_SET_TENSORS_MAX);
     const char   *tensor;
     const json_t *file;
-    json_object_foreach((json_t *)(uintptr_t)wanted, tensor, file) {
+    json_object_foreach((json_t *)(uintptr_t)wanted, tensor, file)
+    {
         WEIR_TRY(check_shard_name(index, tensor, file, error));
         if (has_source(directory, json_string_value(file))) continue;
         if (directory->n_sources == WEIR_SET_FILES_MAX)
@@ -278,9 +285,13 @@ weir_status weir_tensor_directory_open(weir_tensor_directory **out, const char *
     if (directory == NULL) return weir_directory_no_memory(error, path);
     weir_status status = WEIR_OK;
     directory->folder = is_folder ? strdup(path) : folder_of(path);
-    if (directory->folder == NULL) status = weir_directory_no_memory(error, path);
-    else status = is_folder ? open_folder(directory, error) : open_file(directory, path, error);
-    if (status == WEIR_OK) *out = directory;
-    else weir_tensor_directory_close(directory);
+    if (directory->folder == NULL)
+        status = weir_directory_no_memory(error, path);
+    else
+        status = is_folder ? open_folder(directory, error) : open_file(directory, path, error);
+    if (status == WEIR_OK)
+        *out = directory;
+    else
+        weir_tensor_directory_close(directory);
     return status;
 }

@@ -54,7 +54,7 @@ typedef struct weir_tensor_directory weir_tensor_directory;
  * when present (its keys go before the root's); nested objects are reached as "rope_parameters.rope_theta".
  * errors : EIO, ENOTFOUND, EFORMAT with file, place and reason */
 WEIR_MUST_CHECK weir_status weir_tensor_directory_open(weir_tensor_directory **out, const char *path, weir_error *error);
-void weir_tensor_directory_close(weir_tensor_directory *directory);
+void                        weir_tensor_directory_close(weir_tensor_directory *directory);
 
 weir_container     weir_tensor_directory_container(const weir_tensor_directory *directory);
 const char        *weir_tensor_directory_path(const weir_tensor_directory *directory);   /* the file or folder that was opened      */

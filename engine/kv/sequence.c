@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes, weir_error *error)
+weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
+                               weir_error *error)
 {
     *sequence = (weir_sequence){ .store = store, .ledger = ledger };
     const size_t window = (size_t)weir_kv_store_spec(store)->max_rows;
@@ -23,7 +24,8 @@ void weir_sequence_close(weir_sequence *sequence)
 {
     if (sequence->store == NULL) return;
     weir_kv_table_close(&sequence->table, sequence->store);
-    if (sequence->recurrent != NULL) weir_ledger_free(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes);
+    if (sequence->recurrent != NULL)
+        weir_ledger_free(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes);
     free(sequence->tokens);
     *sequence = (weir_sequence){ 0 };
 }

@@ -9,19 +9,19 @@ extern "C" {
 #endif
 
 typedef struct weir_sequence {
-    int32_t      *tokens; /* [max_rows]; owned */
-    int32_t       n_tokens, n_computed;
-    weir_kv_table table;
-    float        *recurrent; /* recurrent_bytes; charged to the ledger */
-    size_t        recurrent_bytes;
-    bool          recurrent_dirty;
+    int32_t       *tokens; /* [max_rows]; owned */
+    int32_t        n_tokens, n_computed;
+    weir_kv_table  table;
+    float         *recurrent; /* recurrent_bytes; charged to the ledger */
+    size_t         recurrent_bytes;
+    bool           recurrent_dirty;
     weir_kv_store *store;
     weir_ledger   *ledger;
 } weir_sequence;
 
 WEIR_MUST_CHECK weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
                                                weir_error *error);
-void weir_sequence_close(weir_sequence *sequence);
+void                        weir_sequence_close(weir_sequence *sequence);
 /* Forgets everything computed; the tokens stay (a preempted sequence is computed again, with the same bits). */
 void weir_sequence_reset(weir_sequence *sequence);
 void weir_sequence_clear(weir_sequence *sequence); /* tokens too */

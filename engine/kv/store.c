@@ -62,7 +62,7 @@ void weir_kv_store_close(weir_kv_store *store)
 }
 
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
-int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
+int64_t             weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
 static int32_t page_number(const weir_kv_store *store, const void *page)
 {

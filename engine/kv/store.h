@@ -42,12 +42,12 @@ size_t weir_kv_page_bytes(const weir_kv_spec *spec);
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows);
 
 WEIR_MUST_CHECK weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error);
-void weir_kv_store_close(weir_kv_store *store); /* after its tables */
-const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store);
-int64_t weir_kv_store_free_pages(const weir_kv_store *store);
+void                        weir_kv_store_close(weir_kv_store *store); /* after its tables */
+const weir_kv_spec         *weir_kv_store_spec(const weir_kv_store *store);
+int64_t                     weir_kv_store_free_pages(const weir_kv_store *store);
 
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error);
-void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
+void                        weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
 
 /* Makes rows [n_rows, rows) writable. EFULL (nothing changed) when the pool has too few pages. */
 WEIR_MUST_CHECK weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t rows);

@@ -144,11 +144,11 @@ static weir_status check_refusals(const weir_arch *arch, const weir_tensor_direc
     const char *const           prefix = weir_arch_gguf_prefix(directory);
     for (size_t i = 0; list != NULL && i < weir_toml_size(list); i++) {
         const weir_toml_node *const rule = weir_toml_at(list, i, NULL), *const allowed = weir_toml_get(rule, "unless");
-        const char *const           key = weir_toml_string(weir_toml_get(rule, prefix != NULL ? "gguf" : "hf"), NULL);
-        char                        full[512];
-        weir_meta                   meta;
-        bool                        want_bool = false;
-        double                      want_number = 0.0;
+        const char *const key = weir_toml_string(weir_toml_get(rule, prefix != NULL ? "gguf" : "hf"), NULL);
+        char              full[512];
+        weir_meta         meta;
+        bool              want_bool = false;
+        double            want_number = 0.0;
         if (key == NULL) continue;
         (void)snprintf(full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", key);
         if (!weir_tensor_directory_meta(directory, full, &meta)) continue;
@@ -177,8 +177,9 @@ weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, con
     }
     weir_buffer known = { 0 };
     for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
-    const weir_status status = weir_error_set(error, WEIR_EUNSUPPORTED, "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
-                                              weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none");
+    const weir_status status =
+        weir_error_set(error, WEIR_EUNSUPPORTED, "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
+                       weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none");
     weir_buffer_free(&known);
     return status;
 }
@@ -187,11 +188,17 @@ weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_contai
                             weir_block_options *options, weir_error *error)
 {
     const weir_toml_node *const table = weir_toml_get(weir_toml_get(arch->root, "block"), name);
-    if (table == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] names block '%s', but there is no [block.%s]", arch->file, name, name);
+    if (table == NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] names block '%s', but there is no [block.%s]", arch->file, name, name);
     *mixer = NULL;
     *options = (weir_block_options){ 0 };
-    const struct { const char *key; bool *value; } flags[] = { { "q_gate", &options->q_gate }, { "qk_norm", &options->qk_norm },
-                                                               { "window", &options->window }, { "tiled_heads", &options->tiled_heads } };
+    const struct {
+        const char *key;
+        bool       *value;
+    } flags[] = { { "q_gate", &options->q_gate },
+                  { "qk_norm", &options->qk_norm },
+                  { "window", &options->window },
+                  { "tiled_heads", &options->tiled_heads } };
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
         const weir_toml_node *const value = weir_arch_choice(weir_toml_at(table, i, &key), container);
@@ -244,7 +251,8 @@ static weir_status layers_from_list(const weir_arch *arch, const layer_list *lis
     const weir_meta *const meta = &list->meta;
     if (meta->type != WEIR_META_ARRAY) return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a list", list->path, list->key);
     if (meta->length < (size_t)n_layers || (!list->is_gguf && meta->length > (size_t)n_layers))
-        return weir_error_set(error, WEIR_EFORMAT, "%s: %s has %zu entries for %lld layers", list->path, list->key, meta->length, (long long)n_layers);
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s has %zu entries for %lld layers", list->path, list->key, meta->length,
+                              (long long)n_layers);
     const weir_toml_node *const words = weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), list->table), "names");
     for (int64_t i = 0; i < n_layers; i++) {
         weir_meta element = { 0 };
@@ -252,10 +260,12 @@ static weir_status layers_from_list(const weir_arch *arch, const layer_list *lis
         if (words != NULL)
             names[i] = element.type == WEIR_META_STRING ? weir_toml_string(weir_toml_get(words, element.string), NULL) : NULL;
         else
-            names[i] = layer_word(arch, list->table, (element.type == WEIR_META_BOOL ? element.boolean : element.integer != 0) ? "set" : "unset");
+            names[i] =
+                layer_word(arch, list->table, (element.type == WEIR_META_BOOL ? element.boolean : element.integer != 0) ? "set" : "unset");
         if (names[i] == NULL)
-            return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: %s gives layer %lld the type '%s', which architecture %s does not cover (%s)",
-                                  list->path, list->key, (long long)i, element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
+            return weir_error_set(error, WEIR_EUNSUPPORTED,
+                                  "%s: %s gives layer %lld the type '%s', which architecture %s does not cover (%s)", list->path, list->key,
+                                  (long long)i, element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
     }
     return WEIR_OK;
 }
@@ -280,7 +290,8 @@ weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory 
     if (n == 0) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern is missing or empty", arch->file);
     for (int64_t i = 0; i < n_layers; i++) {
         names[i] = weir_toml_string(weir_toml_at(pattern, (size_t)i % n, NULL), NULL);
-        if (names[i] == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern holds something that is not text", arch->file);
+        if (names[i] == NULL)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern holds something that is not text", arch->file);
     }
     return WEIR_OK;
 }

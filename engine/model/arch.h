@@ -27,7 +27,7 @@ typedef struct weir_arch_set weir_arch_set;
 
 /* The embedded files, then every *.toml of `folder` (may be NULL); a later file of the same name wins. */
 WEIR_MUST_CHECK weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_error *error);
-void weir_arch_set_close(weir_arch_set *set);
+void                        weir_arch_set_close(weir_arch_set *set);
 
 /* The architecture of a checkpoint (GGUF general.architecture, config.json model_type). EUNSUPPORTED names it and those that are known,
  * or the setting that an arch file refuses. */

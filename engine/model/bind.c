@@ -74,7 +74,8 @@ static const weir_tensor *find_tensor(const binder *b, const weir_toml_node *ent
 
 static transform transform_of(binder *b, const weir_toml_node *entry, const char *slot)
 {
-    const char *const text = weir_toml_string(weir_toml_get(entry, b->container == WEIR_CONTAINER_GGUF ? "gguf_transform" : "hf_transform"), NULL);
+    const char *const text =
+        weir_toml_string(weir_toml_get(entry, b->container == WEIR_CONTAINER_GGUF ? "gguf_transform" : "hf_transform"), NULL);
     if (text == NULL) return TRANSFORM_NONE;
     if (strcmp(text, "one_plus") == 0) return TRANSFORM_ONE_PLUS;
     if (strcmp(text, "neg_exp") == 0) return TRANSFORM_NEG_EXP;
@@ -85,8 +86,8 @@ static transform transform_of(binder *b, const weir_toml_node *entry, const char
 /* Compares without dimensions of 1: [C, 1, K] is [C, K], {H} is {H, 1}. */
 static bool has_shape(const weir_tensor *tensor, int64_t rows, int64_t cols)
 {
-    int64_t   want[2], got[WEIR_TENSOR_DIMS];
-    int       n_want = 0, n_got = 0;
+    int64_t want[2], got[WEIR_TENSOR_DIMS];
+    int     n_want = 0, n_got = 0;
     if (rows != 1) want[n_want++] = rows;
     if (cols != 1) want[n_want++] = cols;
     for (int i = 0; i < tensor->n_dims; i++) {
@@ -99,7 +100,8 @@ static void describe_shape(char *out, size_t size, const weir_tensor *tensor)
 {
     size_t n = 0;
     out[0] = '\0';
-    for (int i = 0; i < tensor->n_dims && n < size; i++) n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
+    for (int i = 0; i < tensor->n_dims && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
 }
 
 static void mark_used(binder *b, const weir_tensor *tensor)
@@ -191,8 +193,12 @@ static void bind_block(binder *b, const weir_block *block, const weir_block_opti
     for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
         if (slot->wanted != NULL && !slot->wanted(options)) continue;
         void *const  at = (char *)weights + slot->offset;
-        const wanted w = { .slot = slot->name, .kind = slot->kind, .layer = layer, .optional = slot->optional,
-                           .rows = slot->rows(&b->model->shape, options), .cols = slot->cols(&b->model->shape, options) };
+        const wanted w = { .slot = slot->name,
+                           .kind = slot->kind,
+                           .layer = layer,
+                           .optional = slot->optional,
+                           .rows = slot->rows(&b->model->shape, options),
+                           .cols = slot->cols(&b->model->shape, options) };
         switch (slot->kind) {
         case WEIR_SLOT_MATRIX: bind_matrix(b, &w, at); break;
         case WEIR_SLOT_VECTOR: bind_vector(b, &w, at); break;
@@ -202,8 +208,8 @@ static void bind_block(binder *b, const weir_block *block, const weir_block_opti
 
 static void bind_layer(binder *b, int64_t index)
 {
-    layer *const      l = &b->model->layers[index];
-    const int64_t     d = b->model->shape.d_model;
+    layer *const  l = &b->model->layers[index];
+    const int64_t d = b->model->shape.d_model;
     bind_vector(b, &(wanted){ .slot = "layer.mixer_norm", .layer = index, .rows = d, .cols = 1 }, &l->mixer_norm);
     bind_block(b, l->mixer, &l->options, index, l->mixer_weights);
     bind_vector(b, &(wanted){ .slot = "layer.ffn_norm", .layer = index, .rows = d, .cols = 1 }, &l->ffn_norm);
@@ -237,14 +243,16 @@ static void bind_embedding(binder *b)
 
 weir_status weir_bind_tensors(weir_model *model, weir_error *error)
 {
-    binder b = { .model = model, .table = weir_toml_get(model->arch->root, "tensor"),
+    binder b = { .model = model,
+                 .table = weir_toml_get(model->arch->root, "tensor"),
                  .container = weir_tensor_directory_container(model->directory) };
     bind_embedding(&b);
     if (b.n_problems == 0) {
         const weir_shape *const shape = &model->shape;
         bind_vector(&b, &(wanted){ .slot = "norm", .rows = shape->d_model, .cols = 1 }, &model->output_norm);
         bind_matrix(&b, &(wanted){ .slot = "output", .rows = shape->n_vocab, .cols = shape->d_model }, &model->output);
-        bind_vector(&b, &(wanted){ .slot = "rope.factors", .rows = shape->rotary_dim / 2, .cols = 1, .optional = true }, &model->rope_factors);
+        bind_vector(&b, &(wanted){ .slot = "rope.factors", .rows = shape->rotary_dim / 2, .cols = 1, .optional = true },
+                    &model->rope_factors);
         for (int64_t i = 0; i < shape->n_layers; i++) bind_layer(&b, i);
     }
     weir_status status = WEIR_OK;

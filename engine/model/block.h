@@ -58,11 +58,11 @@ typedef struct weir_step {
 } weir_step;
 
 typedef struct weir_block {
-    const char      *name;  /* what arch files write in `mixer` or `kind` */
-    const weir_slot *slots; /* ends with name == NULL */
+    const char        *name;  /* what arch files write in `mixer` or `kind` */
+    const weir_slot   *slots; /* ends with name == NULL */
     const char *const *shapes; /* names of what the block reads from the shape besides d_model; ends with NULL */
-    size_t           weights_bytes;
-    bool             has_kv; /* n_kv_heads rows of head_dim per token */
+    size_t             weights_bytes;
+    bool               has_kv; /* n_kv_heads rows of head_dim per token */
     int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */
     int64_t (*state_elements)(const weir_shape *shape);   /* recurrent state, f32; NULL: none  */
     int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options, int64_t n_rows);

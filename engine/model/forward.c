@@ -10,12 +10,12 @@
 #include "engine/model/model_internal.h"
 
 struct weir_workspace {
-    weir_ledger           *ledger;
-    void                  *memory;
-    size_t                 bytes, scratch_bytes; /* of the memory; of the stream's scratch, charged here */
-    weir_workspace_limits  limits;
-    float                 *x, *normed, *mixed, *scratch, *gathered, *logits;
-    int32_t               *positions;
+    weir_ledger            *ledger;
+    void                   *memory;
+    size_t                  bytes, scratch_bytes; /* of the memory; of the stream's scratch, charged here */
+    weir_workspace_limits   limits;
+    float                  *x, *normed, *mixed, *scratch, *gathered, *logits;
+    int32_t                *positions;
     weir_kv_segment        *kv;
     weir_recurrent_segment *recurrent;
 };
@@ -37,12 +37,12 @@ static int64_t scratch_elements(const weir_model *model, int64_t n_rows)
 static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
 {
     const weir_workspace_limits *const limits = &w->limits;
-    const size_t rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
-    size_t       at = 0;
-#define PLACE(field, count)                                                    \
-    do {                                                                       \
-        if (base != NULL) w->field = (void *)(base + at);                      \
-        at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;     \
+    const size_t                       rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
+    size_t                             at = 0;
+#define PLACE(field, count)                                                                                                                \
+    do {                                                                                                                                   \
+        if (base != NULL) w->field = (void *)(base + at);                                                                                  \
+        at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;                                                                 \
     } while (0)
     PLACE(x, rows * width);
     PLACE(normed, rows * width);
@@ -78,11 +78,15 @@ static void fill_segments(const weir_workspace *w, const weir_model *model, cons
         const weir_batch_segment *const segment = &batch->segments[i];
         const int64_t                   table = l->kv_index * model->shape.n_kv_heads * segment->page_stride;
         w->kv[i] = (weir_kv_segment){ .pages = l->kv_index >= 0 && segment->pages != NULL ? segment->pages + table : NULL,
-                                      .page_stride = segment->page_stride, .first_row = segment->first_row, .n_rows = segment->n_rows,
+                                      .page_stride = segment->page_stride,
+                                      .first_row = segment->first_row,
+                                      .n_rows = segment->n_rows,
                                       .n_past = segment->n_past };
-        w->recurrent[i] = (weir_recurrent_segment){ .conv_history = segment->recurrent != NULL ? segment->recurrent + l->history_offset : NULL,
-                                                    .state = segment->recurrent != NULL ? segment->recurrent + l->state_offset : NULL,
-                                                    .first_row = segment->first_row, .n_rows = segment->n_rows };
+        w->recurrent[i] =
+            (weir_recurrent_segment){ .conv_history = segment->recurrent != NULL ? segment->recurrent + l->history_offset : NULL,
+                                      .state = segment->recurrent != NULL ? segment->recurrent + l->state_offset : NULL,
+                                      .first_row = segment->first_row,
+                                      .n_rows = segment->n_rows };
     }
 }
 
@@ -90,9 +94,19 @@ static void fill_segments(const weir_workspace *w, const weir_model *model, cons
 static weir_status add_and_norm(const weir_model *model, weir_workspace *w, const float *mixed, const float *weight, int64_t n_rows)
 {
     const int64_t d = model->shape.d_model;
-    return weir_rmsnorm(model->stream, &(weir_rmsnorm_args){
-        .dst = w->normed, .src = w->x, .weight = weight, .add = mixed, .n_rows = n_rows, .n_groups = 1, .dim = d, .dst_stride = d,
-        .src_stride = d, .add_stride = d, .dst_group_stride = d, .src_group_stride = d, .eps = (float)model->shape.norm_eps });
+    return weir_rmsnorm(model->stream, &(weir_rmsnorm_args){ .dst = w->normed,
+                                                             .src = w->x,
+                                                             .weight = weight,
+                                                             .add = mixed,
+                                                             .n_rows = n_rows,
+                                                             .n_groups = 1,
+                                                             .dim = d,
+                                                             .dst_stride = d,
+                                                             .src_stride = d,
+                                                             .add_stride = d,
+                                                             .dst_group_stride = d,
+                                                             .src_group_stride = d,
+                                                             .eps = (float)model->shape.norm_eps });
 }
 
 static weir_status run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
@@ -103,22 +117,32 @@ static weir_status run_layers(const weir_model *model, weir_workspace *w, const 
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         fill_segments(w, model, batch, l);
-        const weir_step step = { .stream = model->stream, .positions = w->positions, .kv = w->kv, .recurrent = w->recurrent,
-                                 .rope = model->rope, .n_rows = n, .n_segments = batch->n_segments, .normed = w->normed,
-                                 .mixed = w->mixed, .scratch = w->scratch, .kv_dtype = batch->kv_dtype };
+        const weir_step step = { .stream = model->stream,
+                                 .positions = w->positions,
+                                 .kv = w->kv,
+                                 .recurrent = w->recurrent,
+                                 .rope = model->rope,
+                                 .n_rows = n,
+                                 .n_segments = batch->n_segments,
+                                 .normed = w->normed,
+                                 .mixed = w->mixed,
+                                 .scratch = w->scratch,
+                                 .kv_dtype = batch->kv_dtype };
         WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
         WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
         WEIR_TRY(l->ffn->forward(&model->shape, &l->options, l->ffn_weights, &step));
         pending = w->mixed;
         if (batch->observe != NULL) {
-            WEIR_TRY(weir_add(model->stream, &(weir_add_args){ .dst = w->x, .src = w->mixed, .n_rows = n, .dim = d, .dst_stride = d, .src_stride = d }));
+            WEIR_TRY(weir_add(model->stream,
+                              &(weir_add_args){ .dst = w->x, .src = w->mixed, .n_rows = n, .dim = d, .dst_stride = d, .src_stride = d }));
             pending = NULL;
             batch->observe(batch->user, i, w->x);
         }
     }
     if (pending != NULL)
-        WEIR_TRY(weir_add(model->stream, &(weir_add_args){ .dst = w->x, .src = w->mixed, .n_rows = n, .dim = d, .dst_stride = d, .src_stride = d }));
+        WEIR_TRY(weir_add(model->stream,
+                          &(weir_add_args){ .dst = w->x, .src = w->mixed, .n_rows = n, .dim = d, .dst_stride = d, .src_stride = d }));
     return WEIR_OK;
 }
 
@@ -128,12 +152,23 @@ static weir_status run_output(const weir_model *model, weir_workspace *w, const 
     const int64_t d = model->shape.d_model, v = model->shape.n_vocab, n = batch->n_logits;
     if (n == 0) return WEIR_OK;
     for (int64_t i = 0; i < n; i++) memcpy(w->gathered + i * d, w->x + batch->logit_rows[i] * d, (size_t)d * sizeof(float));
-    WEIR_TRY(weir_rmsnorm(model->stream, &(weir_rmsnorm_args){
-        .dst = w->gathered, .src = w->gathered, .weight = model->output_norm, .n_rows = n, .n_groups = 1, .dim = d, .dst_stride = d,
-        .src_stride = d, .dst_group_stride = d, .src_group_stride = d, .eps = (float)model->shape.norm_eps }));
-    return weir_matmul(model->stream, &(weir_matmul_args){
-        .x = w->gathered, .n_rows = n, .n_in = d, .x_stride = d, .n_outputs = 1,
-        .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = v } } });
+    WEIR_TRY(weir_rmsnorm(model->stream, &(weir_rmsnorm_args){ .dst = w->gathered,
+                                                               .src = w->gathered,
+                                                               .weight = model->output_norm,
+                                                               .n_rows = n,
+                                                               .n_groups = 1,
+                                                               .dim = d,
+                                                               .dst_stride = d,
+                                                               .src_stride = d,
+                                                               .dst_group_stride = d,
+                                                               .src_group_stride = d,
+                                                               .eps = (float)model->shape.norm_eps }));
+    return weir_matmul(model->stream, &(weir_matmul_args){ .x = w->gathered,
+                                                           .n_rows = n,
+                                                           .n_in = d,
+                                                           .x_stride = d,
+                                                           .n_outputs = 1,
+                                                           .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = v } } });
 }
 
 static weir_status run(const weir_model *model, weir_workspace *w, const weir_batch *batch)
@@ -142,9 +177,13 @@ static weir_status run(const weir_model *model, weir_workspace *w, const weir_ba
         const weir_batch_segment *const segment = &batch->segments[i];
         for (int32_t r = 0; r < segment->n_rows; r++) w->positions[segment->first_row + r] = segment->n_past + r;
     }
-    WEIR_TRY(weir_embed(model->stream, &(weir_embed_args){
-        .dst = w->x, .table = model->embedding->data, .ids = batch->tokens, .n_rows = batch->n_rows, .dim = model->shape.d_model,
-        .n_vocab = model->shape.n_vocab, .dtype = model->embedding->dtype }));
+    WEIR_TRY(weir_embed(model->stream, &(weir_embed_args){ .dst = w->x,
+                                                           .table = model->embedding->data,
+                                                           .ids = batch->tokens,
+                                                           .n_rows = batch->n_rows,
+                                                           .dim = model->shape.d_model,
+                                                           .n_vocab = model->shape.n_vocab,
+                                                           .dtype = model->embedding->dtype }));
     WEIR_TRY(run_layers(model, w, batch));
     return run_output(model, w, batch);
 }
@@ -162,7 +201,8 @@ weir_status weir_model_forward(const weir_model *model, weir_workspace *workspac
 }
 
 /* Segments of `each` rows at full depth, the last one of all that is left. */
-static weir_status plan_mixers(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype, int32_t n_segments, int32_t each, int32_t last)
+static weir_status plan_mixers(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype, int32_t n_segments, int32_t each,
+                               int32_t last)
 {
     const int32_t n_rows = (n_segments - 1) * each + last;
     for (int32_t s = 0; s < n_segments; s++) {
@@ -172,9 +212,17 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, weir_
     }
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        const weir_step step = { .stream = model->stream, .positions = w->positions, .kv = w->kv, .recurrent = w->recurrent,
-                                 .rope = model->rope, .n_rows = n_rows, .n_segments = n_segments, .normed = w->normed, .mixed = w->mixed,
-                                 .scratch = w->scratch, .kv_dtype = kv_dtype };
+        const weir_step    step = { .stream = model->stream,
+                                    .positions = w->positions,
+                                    .kv = w->kv,
+                                    .recurrent = w->recurrent,
+                                    .rope = model->rope,
+                                    .n_rows = n_rows,
+                                    .n_segments = n_segments,
+                                    .normed = w->normed,
+                                    .mixed = w->mixed,
+                                    .scratch = w->scratch,
+                                    .kv_dtype = kv_dtype };
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
     }
     return WEIR_OK;
@@ -199,14 +247,19 @@ static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_wor
 {
     const int32_t            rows = w->limits.rows;
     const weir_batch_segment whole = { .n_rows = rows, .n_past = w->limits.context > rows ? w->limits.context - rows : 0 };
-    const weir_batch         prefill = { .segments = &whole, .n_segments = 1, .n_rows = rows, .n_logits = w->limits.logits, .kv_dtype = kv_dtype };
+    const weir_batch prefill = { .segments = &whole, .n_segments = 1, .n_rows = rows, .n_logits = w->limits.logits, .kv_dtype = kv_dtype };
     weir_stream_set_planning(model->stream, true);
     weir_status status = run_layers(model, w, &prefill);
     if (status == WEIR_OK) status = plan_batches(model, w, kv_dtype);
     if (status == WEIR_OK)
-        status = weir_matmul(model->stream, &(weir_matmul_args){
-            .x = w->gathered, .n_rows = w->limits.logits, .n_in = model->shape.d_model, .x_stride = model->shape.d_model, .n_outputs = 1,
-            .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = model->shape.n_vocab } } });
+        status = weir_matmul(
+            model->stream,
+            &(weir_matmul_args){ .x = w->gathered,
+                                 .n_rows = w->limits.logits,
+                                 .n_in = model->shape.d_model,
+                                 .x_stride = model->shape.d_model,
+                                 .n_outputs = 1,
+                                 .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = model->shape.n_vocab } } });
     weir_stream_set_planning(model->stream, false);
     *bytes = weir_stream_planned_bytes(model->stream);
     return status;
@@ -218,11 +271,13 @@ static weir_status no_kernel(weir_status status, weir_error *error)
 }
 
 /* The arrays are laid out in memory that is never touched but for the segments. */
-weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_dtype kv_dtype, weir_error *error)
+weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_dtype kv_dtype,
+                                   weir_error *error)
 {
     weir_workspace w = { .limits = *limits };
     void *const    memory = aligned_alloc(64, lay_out(&w, model, NULL));
-    if (memory == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
+    if (memory == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
     (void)lay_out(&w, model, memory);
     const weir_status status = plan_scratch(bytes, model, &w, kv_dtype);
     free(memory);

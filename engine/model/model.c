@@ -30,7 +30,8 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
     const weir_block *const ffn = kind != NULL ? weir_block_find(kind) : NULL;
     /* The sequence's memory of a layer belongs to its mixer. */
     if (ffn == NULL || ffn->has_kv || ffn->history_elements != NULL || ffn->state_elements != NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file, kind != NULL ? kind : "");
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file,
+                              kind != NULL ? kind : "");
     WEIR_TRY(require_shapes(model, ffn->shapes, ffn->name, error));
 
     const char **const names = calloc((size_t)shape->n_layers, sizeof *names);
@@ -51,7 +52,8 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
         model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
         l->mixer_weights = calloc(1, l->mixer->weights_bytes);
         l->ffn_weights = calloc(1, l->ffn->weights_bytes);
-        if (l->mixer_weights == NULL || l->ffn_weights == NULL) status = weir_error_set(error, WEIR_ENOMEM, "no memory for layer %lld", (long long)i);
+        if (l->mixer_weights == NULL || l->ffn_weights == NULL)
+            status = weir_error_set(error, WEIR_ENOMEM, "no memory for layer %lld", (long long)i);
     }
     free(names);
     return status;
@@ -64,7 +66,8 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
         const weir_weight *const weight = &model->matrices[i].weight;
         size_t                   bytes;
         if (!weir_align_size(&bytes, weight->bytes, ALIGNMENT) || !weir_add_size(&total, total, bytes))
-            return weir_error_set(error, WEIR_EFORMAT, "%s: the weights do not fit in memory", weir_tensor_directory_path(model->directory));
+            return weir_error_set(error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
+                                  weir_tensor_directory_path(model->directory));
         model->n_parameters += weight->n_out * weight->n_in;
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
@@ -83,7 +86,8 @@ static weir_status resolve_rope(weir_model *model, weir_error *error)
     if (model->frequencies == NULL) model->frequencies = malloc((size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float));
     if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
     model->rope.frequencies = model->frequencies;
-    return weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors, error);
+    return weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors,
+                             error);
 }
 
 weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch, weir_stream *stream,
@@ -94,7 +98,8 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
     *model = (weir_model){ .directory = directory, .arch = arch, .stream = stream, .activations = activations };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
     weir_status              status = require_shapes(model, common, "every model", error);
-    if (status == WEIR_OK) status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory, weir_arch_gguf_prefix(directory), error);
+    if (status == WEIR_OK)
+        status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory, weir_arch_gguf_prefix(directory), error);
     if (status != WEIR_OK) goto done;
     const size_t n_layers = (size_t)model->shape.n_layers, n_tensors = weir_tensor_directory_count(directory);
     model->max_matrices = n_layers * LAYER_MATRICES + 1;
@@ -130,7 +135,8 @@ static weir_status load_vector(const bound_vector *vector, float *dst, const cha
         case TRANSFORM_ONE_PLUS: dst[i] += 1.0f; break;
         case TRANSFORM_NEG_EXP: dst[i] = -expf(dst[i]); break;
         }
-        if (!isfinite(dst[i])) return weir_error_set(error, WEIR_EFORMAT, "%s: tensor %s holds a number that is not finite", path, tensor->name);
+        if (!isfinite(dst[i]))
+            return weir_error_set(error, WEIR_EFORMAT, "%s: tensor %s holds a number that is not finite", path, tensor->name);
     }
     *vector->slot = dst;
     return WEIR_OK;
@@ -153,7 +159,9 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
     for (size_t i = 0; i < model->n_matrices; i++) {
         bound_matrix *const      matrix = &model->matrices[i];
         const weir_tensor *const tensor = matrix->tensor;
-        const weir_matrix_source source = { .data = tensor->data, .n_out = matrix->weight.n_out, .n_in = matrix->weight.n_in, .dtype = tensor->dtype };
+        const weir_matrix_source source = {
+            .data = tensor->data, .n_out = matrix->weight.n_out, .n_in = matrix->weight.n_in, .dtype = tensor->dtype
+        };
         if (progress != NULL) progress(user, done, model->weight_bytes);
         const weir_status status = weir_weight_pack(&matrix->weight, model->stream, &source, dst, error);
         if (status != WEIR_OK) return weir_error_prefix(error, status, "tensor %s", tensor->name);
@@ -199,25 +207,25 @@ void weir_model_close(weir_model *model)
 
 const weir_shape *weir_model_shape(const weir_model *model) { return &model->shape; }
 const char       *weir_model_arch(const weir_model *model) { return model->arch->name; }
-size_t  weir_model_weight_bytes(const weir_model *model) { return model->weight_bytes + model->vector_bytes; }
-int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
-int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
-size_t  weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
+size_t            weir_model_weight_bytes(const weir_model *model) { return model->weight_bytes + model->vector_bytes; }
+int64_t           weir_model_parameters(const weir_model *model) { return model->n_parameters; }
+int64_t           weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
+size_t            weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
 
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
 {
     const layer *const l = &model->layers[index];
-    return (weir_layer_memory){ .history_offset = l->history_offset, .state_offset = l->state_offset, .kv_index = l->kv_index,
-                                .has_history = l->mixer->history_elements != NULL, .has_state = l->mixer->state_elements != NULL };
+    return (weir_layer_memory){ .history_offset = l->history_offset,
+                                .state_offset = l->state_offset,
+                                .kv_index = l->kv_index,
+                                .has_history = l->mixer->history_elements != NULL,
+                                .has_state = l->mixer->state_elements != NULL };
 }
 
 const weir_rope_table    *weir_model_rope(const weir_model *model) { return &model->rope; }
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index) { return &model->layers[index].options; }
 
-size_t weir_model_decode_bytes(const weir_model *model)
-{
-    return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model);
-}
+size_t weir_model_decode_bytes(const weir_model *model) { return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model); }
 
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most)
 {

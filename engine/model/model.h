@@ -20,26 +20,26 @@ WEIR_MUST_CHECK weir_status weir_model_bind(weir_model **out, const weir_tensor_
 /* Packs the weights into memory of the ledger. `progress` (may be NULL) is called with bytes done and in all. */
 typedef void (*weir_progress)(void *user, size_t done, size_t total);
 WEIR_MUST_CHECK weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error);
-void weir_model_close(weir_model *model);
+void                        weir_model_close(weir_model *model);
 
 const weir_shape *weir_model_shape(const weir_model *model);
 const char       *weir_model_arch(const weir_model *model);
-size_t  weir_model_weight_bytes(const weir_model *model);     /* packed */
-int64_t weir_model_parameters(const weir_model *model);       /* elements of all bound tensors, tied ones once */
-int64_t weir_model_kv_layers(const weir_model *model);        /* layers that keep KV rows */
-size_t  weir_model_recurrent_bytes(const weir_model *model);  /* per sequence */
+size_t            weir_model_weight_bytes(const weir_model *model);     /* packed */
+int64_t           weir_model_parameters(const weir_model *model);       /* elements of all bound tensors, tied ones once */
+int64_t           weir_model_kv_layers(const weir_model *model);        /* layers that keep KV rows */
+size_t            weir_model_recurrent_bytes(const weir_model *model);  /* per sequence */
 /* Where a layer's memory is in a sequence: f32 elements of conv history and recurrent state, index among the KV layers (-1: none). */
 typedef struct weir_layer_memory {
     int64_t history_offset, state_offset, kv_index;
     bool    has_history, has_state;
 } weir_layer_memory;
-weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t layer);
-const weir_rope_table *weir_model_rope(const weir_model *model);
+weir_layer_memory         weir_model_layer_memory(const weir_model *model, int64_t layer);
+const weir_rope_table    *weir_model_rope(const weir_model *model);
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t layer);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): the bound of decoding is this / bandwidth. */
-size_t  weir_model_decode_bytes(const weir_model *model);
+size_t weir_model_decode_bytes(const weir_model *model);
 /* Tensors of the file that nothing uses (borrowed names); the draft block and vision parts are not counted. */
-size_t  weir_model_unused(const weir_model *model, const char **names, size_t most);
+size_t weir_model_unused(const weir_model *model, const char **names, size_t most);
 
 /* ---- forward ----------------------------------------------------------------------------------------------- */
 /* One sequence's rows in a batch and its memory. */
@@ -63,14 +63,16 @@ typedef struct weir_batch {
 
 /* All activations of a step and the kernels' scratch, taken once: steps allocate nothing. */
 typedef struct weir_workspace weir_workspace;
-typedef struct weir_workspace_limits { int32_t rows, segments, logits, context; } weir_workspace_limits;
+typedef struct weir_workspace_limits {
+    int32_t rows, segments, logits, context;
+} weir_workspace_limits;
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */
 /* The scratch that the largest steps within these limits take; nothing is kept. */
-WEIR_MUST_CHECK weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_dtype kv_dtype,
-                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits,
+                                                   weir_dtype kv_dtype, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger,
                                                 const weir_workspace_limits *limits, weir_dtype kv_dtype, weir_error *error);
-void weir_workspace_close(weir_workspace *workspace);
+void                        weir_workspace_close(weir_workspace *workspace);
 
 /* Runs the batch: writes KV rows and recurrent state of every segment, and logits [n_logits, n_vocab] (borrowed until the next call). */
 WEIR_MUST_CHECK weir_status weir_model_forward(const weir_model *model, weir_workspace *workspace, const weir_batch *batch,

@@ -15,7 +15,7 @@ typedef struct scaling {
 /* The value under one of two names (config.json, GGUF) of the group. */
 static bool lookup(const scaling *s, const char *hf, const char *gguf, weir_meta *out)
 {
-    char full[512];
+    char              full[512];
     const char *const key = s->is_gguf ? gguf : hf;
     if (s->path[0] == '\0' || key == NULL) return false;
     (void)snprintf(full, sizeof full, "%s.%s", s->path, key);
@@ -41,7 +41,8 @@ static const char *find_group(scaling *s, const weir_arch *arch)
         const char *const path = weir_toml_string(weir_toml_type_of(paths) == WEIR_TOML_ARRAY ? weir_toml_at(paths, i, NULL) : paths, NULL);
         weir_meta         type;
         if (path == NULL) continue;
-        (void)snprintf(s->path, sizeof s->path, "%s%s%s", s->is_gguf ? weir_arch_gguf_prefix(s->directory) : "", s->is_gguf ? "." : "", path);
+        (void)snprintf(s->path, sizeof s->path, "%s%s%s", s->is_gguf ? weir_arch_gguf_prefix(s->directory) : "", s->is_gguf ? "." : "",
+                       path);
         if ((lookup(s, "rope_type", "type", &type) || lookup(s, "type", NULL, &type)) && type.type == WEIR_META_STRING) return type.string;
     }
     s->path[0] = '\0';
@@ -96,26 +97,33 @@ weir_status weir_rope_resolve(float *frequencies, float *magnitude, const weir_s
     *magnitude = 1.0f;
     for (int64_t i = 0; i < half; i++) frequencies[i] = (float)pow(shape->rope_theta, -2.0 * (double)i / (double)shape->rotary_dim);
     if (!(factor > 0.0 && factor < 1e6) || !(original >= 1.0 && original < 1e12))
-        return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE scaling factor %g or original context %g is out of range", path, factor, original);
+        return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE scaling factor %g or original context %g is out of range", path, factor,
+                              original);
 
     if (strcmp(type, "linear") == 0) {
         for (int64_t i = 0; i < half; i++) frequencies[i] = (float)((double)frequencies[i] / factor);
     } else if (strcmp(type, "llama3") == 0) {
         const double low = number(&s, "low_freq_factor", NULL, 1.0), high = number(&s, "high_freq_factor", NULL, 4.0);
-        if (!(low > 0.0) || !(high > low)) return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE frequency factors %g and %g are out of range", path, low, high);
+        if (!(low > 0.0) || !(high > low))
+            return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE frequency factors %g and %g are out of range", path, low, high);
         scale_llama3(frequencies, half, factor, low, high, original);
     } else if (strcmp(type, "yarn") == 0) {
-        weir_meta  truncate;
-        const yarn y = { .factor = factor, .original = original, .beta_fast = number(&s, "beta_fast", "yarn_beta_fast", 32.0),
-                         .beta_slow = number(&s, "beta_slow", "yarn_beta_slow", 1.0),
-                         .truncate = !(lookup(&s, "truncate", NULL, &truncate) && truncate.type == WEIR_META_BOOL && !truncate.boolean) };
+        weir_meta    truncate;
+        const yarn   y = { .factor = factor,
+                           .original = original,
+                           .beta_fast = number(&s, "beta_fast", "yarn_beta_fast", 32.0),
+                           .beta_slow = number(&s, "beta_slow", "yarn_beta_slow", 1.0),
+                           .truncate = !(lookup(&s, "truncate", NULL, &truncate) && truncate.type == WEIR_META_BOOL && !truncate.boolean) };
         const double scale = number(&s, "mscale", NULL, 0.0), all = number(&s, "mscale_all_dim", NULL, 0.0);
-        if (!(y.beta_fast > 0.0) || !(y.beta_slow > 0.0)) return weir_error_set(error, WEIR_EFORMAT, "%s: YaRN betas must be positive", path);
+        if (!(y.beta_fast > 0.0) || !(y.beta_slow > 0.0))
+            return weir_error_set(error, WEIR_EFORMAT, "%s: YaRN betas must be positive", path);
         scale_yarn(frequencies, half, shape->rope_theta, &y);
-        const double derived = scale != 0.0 && all != 0.0 ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all) : yarn_magnitude(factor, 1.0);
+        const double derived =
+            scale != 0.0 && all != 0.0 ? yarn_magnitude(factor, scale) / yarn_magnitude(factor, all) : yarn_magnitude(factor, 1.0);
         *magnitude = (float)number(&s, "attention_factor", "attn_factor", derived);
     } else if (strcmp(type, "default") != 0 && strcmp(type, "none") != 0) {
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: RoPE scaling '%s' is not supported; default, linear, llama3 and yarn are", path, type);
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: RoPE scaling '%s' is not supported; default, linear, llama3 and yarn are",
+                              path, type);
     }
     for (int64_t i = 0; factors != NULL && i < half; i++) {
         if (!(factors[i] > 0.0f)) return weir_error_set(error, WEIR_EFORMAT, "%s: RoPE factor %lld is not positive", path, (long long)i);

@@ -19,7 +19,7 @@ static const field fields[] = {
     WEIR_SHAPE_INTEGERS(X)
 #undef X
 #define X(name, least, most) { #name, offsetof(weir_shape, name), false, (double)(least), (double)(most) },
-    WEIR_SHAPE_NUMBERS(X)
+        WEIR_SHAPE_NUMBERS(X)
 #undef X
 };
 
@@ -183,15 +183,18 @@ weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table, c
         read_entry(&r, name, source);
     }
     if (problems.size == 0 && shape->n_kv_heads > 0 && shape->n_heads % shape->n_kv_heads != 0)
-        (void)!weir_buffer_format(&problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads", shape->n_heads, shape->n_kv_heads);
+        (void)!weir_buffer_format(&problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads", shape->n_heads,
+                                  shape->n_kv_heads);
     if (problems.size == 0 && shape->rotary_dim > shape->head_dim)
         (void)!weir_buffer_format(&problems, "; RoPE turns %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim, shape->head_dim);
     if (problems.size == 0 && shape->rotary_dim % 2 != 0)
         (void)!weir_buffer_format(&problems, "; RoPE's %" PRId64 " dimensions are not even", shape->rotary_dim);
     if (problems.size == 0 && shape->gdn_k_heads > 0 && shape->gdn_v_heads % shape->gdn_k_heads != 0)
-        (void)!weir_buffer_format(&problems, "; %" PRId64 " V heads do not divide into %" PRId64 " K heads", shape->gdn_v_heads, shape->gdn_k_heads);
-    const weir_status status =
-        problems.size == 0 ? WEIR_OK : weir_error_set(error, WEIR_EFORMAT, "%s: bad shape: %s", weir_tensor_directory_path(directory), problems.data + 2);
+        (void)!weir_buffer_format(&problems, "; %" PRId64 " V heads do not divide into %" PRId64 " K heads", shape->gdn_v_heads,
+                                  shape->gdn_k_heads);
+    const weir_status status = problems.size == 0 ? WEIR_OK
+                                                  : weir_error_set(error, WEIR_EFORMAT, "%s: bad shape: %s",
+                                                                   weir_tensor_directory_path(directory), problems.data + 2);
     weir_buffer_free(&problems);
     return status;
 }

@@ -19,8 +19,8 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
 {
     const int64_t window = weir_kv_store_spec(sequence->store)->max_rows;
     if (evaluation->n_tokens < 1 || sequence->n_tokens + (int64_t)evaluation->n_tokens > window)
-        return weir_error_set(error, WEIR_EFULL, "%d tokens after %d do not fit the window of %lld (model.context)", (int)evaluation->n_tokens,
-                              (int)sequence->n_tokens, (long long)window);
+        return weir_error_set(error, WEIR_EFULL, "%d tokens after %d do not fit the window of %lld (model.context)",
+                              (int)evaluation->n_tokens, (int)sequence->n_tokens, (long long)window);
     memcpy(sequence->tokens + sequence->n_tokens, evaluation->tokens, (size_t)evaluation->n_tokens * sizeof(int32_t));
     sequence->n_tokens += evaluation->n_tokens;
     while (sequence->n_computed < sequence->n_tokens) {
@@ -31,7 +31,8 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
         if (evaluation->before != NULL) evaluation->before(evaluation->user, first, work.n_rows);
         const float      *logits;
         const weir_status status = weir_runner_step(runner, &work, 1, &logits, error);
-        if (status == WEIR_EFULL) return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (memory.host)", (int)(first + work.n_rows));
+        if (status == WEIR_EFULL)
+            return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (memory.host)", (int)(first + work.n_rows));
         if (status != WEIR_OK) return status;
         if (evaluation->visit != NULL) evaluation->visit(evaluation->user, first, work.n_rows, logits);
         if (is_last) evaluation->last = logits + (work.wanted == WEIR_LOGITS_ALL ? work.n_rows - 1 : 0) * weir_runner_n_vocab(runner);

@@ -10,10 +10,10 @@ extern "C" {
 typedef void (*weir_logits_visitor)(void *user, int32_t first, int32_t n_rows, const float *logits);
 
 typedef struct weir_evaluation {
-    const int32_t      *tokens;
-    int32_t             n_tokens;
-    int32_t             chunk;       /* rows per step at most; 0: the runner's limit */
-    int32_t             decode_from; /* positions from here on are computed one at a time; INT32_MAX: none */
+    const int32_t *tokens;
+    int32_t        n_tokens;
+    int32_t        chunk;       /* rows per step at most; 0: the runner's limit */
+    int32_t        decode_from; /* positions from here on are computed one at a time; INT32_MAX: none */
     void (*before)(void *user, int32_t first, int32_t n_rows); /* announces each step; NULL: not wanted */
     weir_logits_visitor visit;       /* NULL: no logits are computed but for the last row, see `last` */
     void               *user;

@@ -23,18 +23,18 @@ typedef struct choice {
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
 
 struct weir_job {
-    weir_service   *service;
-    weir_job       *next;    /* queue (lock), or list of running jobs */
-    weir_request    request; /* with own copies of prompt and bias */
-    choice         *choices; /* [request.n_choices] */
-    int64_t         serial;  /* order of submission: the youngest is preempted first */
-    job_state       state;                    /* (lock) */
-    bool            is_released, is_awaited, in_callback; /* (lock) */
-    atomic_bool     is_cancelled;
-    int32_t         n_prompt_reported; /* prompt log-probabilities sent so far */
-    int32_t         n_ended;
-    weir_usage      usage;
-    int64_t         submitted_ns, admitted_ns, prefilled_ns;
+    weir_service *service;
+    weir_job     *next;    /* queue (lock), or list of running jobs */
+    weir_request  request; /* with own copies of prompt and bias */
+    choice       *choices; /* [request.n_choices] */
+    int64_t       serial;  /* order of submission: the youngest is preempted first */
+    job_state     state;                    /* (lock) */
+    bool          is_released, is_awaited, in_callback; /* (lock) */
+    atomic_bool   is_cancelled;
+    int32_t       n_prompt_reported; /* prompt log-probabilities sent so far */
+    int32_t       n_ended;
+    weir_usage    usage;
+    int64_t       submitted_ns, admitted_ns, prefilled_ns;
 };
 
 typedef struct slot {
@@ -56,13 +56,13 @@ struct weir_service {
     size_t                n_stop_ids;
     int32_t               chunk, busy_chunk;
 
-    pthread_t       thread;
-    pthread_mutex_t lock;
-    pthread_cond_t  work, idle; /* work: something to do; idle: a callback or a job ended */
-    weir_job       *queue_head, *queue_tail;
-    int32_t         n_queued, n_running;
-    int64_t         next_serial;
-    bool            has_thread, is_stopping, is_draining;
+    pthread_t          thread;
+    pthread_mutex_t    lock;
+    pthread_cond_t     work, idle; /* work: something to do; idle: a callback or a job ended */
+    weir_job          *queue_head, *queue_tail;
+    int32_t            n_queued, n_running;
+    int64_t            next_serial;
+    bool               has_thread, is_stopping, is_draining;
     weir_service_stats stats;
 };
 

@@ -27,7 +27,9 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
     weir_status status = WEIR_OK;
     if (runner->tokens == NULL || runner->logit_rows == NULL || runner->segments == NULL)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for steps of %d rows", (int)limits->rows);
-    const weir_workspace_limits space = { .rows = limits->rows, .segments = limits->works, .logits = limits->logits, .context = (int32_t)spec->max_rows };
+    const weir_workspace_limits space = {
+        .rows = limits->rows, .segments = limits->works, .logits = limits->logits, .context = (int32_t)spec->max_rows
+    };
     if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, spec->dtype, error);
     if (status != WEIR_OK) {
         weir_runner_close(runner);
@@ -69,16 +71,24 @@ static weir_status reserve_rows(const weir_work *works, int32_t n_works)
 
 static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_works)
 {
-    weir_batch batch = { .tokens = runner->tokens, .segments = runner->segments, .logit_rows = runner->logit_rows, .n_segments = n_works,
-                         .kv_dtype = runner->kv_dtype, .observe = runner->observe, .user = runner->user };
+    weir_batch batch = { .tokens = runner->tokens,
+                         .segments = runner->segments,
+                         .logit_rows = runner->logit_rows,
+                         .n_segments = n_works,
+                         .kv_dtype = runner->kv_dtype,
+                         .observe = runner->observe,
+                         .user = runner->user };
     for (int32_t i = 0; i < n_works; i++) {
         weir_work *const     work = &works[i];
         weir_sequence *const sequence = work->sequence;
         WEIR_ASSERT(work->n_rows >= 1 && sequence->n_computed + work->n_rows <= sequence->n_tokens);
         WEIR_ASSERT(batch.n_rows + work->n_rows <= runner->limits.rows);
         memcpy(runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed, (size_t)work->n_rows * sizeof(int32_t));
-        runner->segments[i] = (weir_batch_segment){ .first_row = batch.n_rows, .n_rows = work->n_rows, .n_past = sequence->n_computed,
-                                                    .pages = (void *const *)sequence->table.pages, .page_stride = sequence->table.capacity,
+        runner->segments[i] = (weir_batch_segment){ .first_row = batch.n_rows,
+                                                    .n_rows = work->n_rows,
+                                                    .n_past = sequence->n_computed,
+                                                    .pages = (void *const *)sequence->table.pages,
+                                                    .page_stride = sequence->table.capacity,
                                                     .recurrent = sequence->recurrent };
         sequence->recurrent_dirty = true;
         const int32_t wanted = work->wanted == WEIR_LOGITS_ALL ? work->n_rows : work->wanted == WEIR_LOGITS_LAST ? 1 : 0;

@@ -28,11 +28,12 @@ typedef struct weir_runner_limits {
 
 WEIR_MUST_CHECK weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
                                              const weir_runner_limits *limits, weir_error *error);
-void weir_runner_close(weir_runner *runner);
-const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner);
-int64_t weir_runner_n_vocab(const weir_runner *runner);
+void                        weir_runner_close(weir_runner *runner);
+const weir_runner_limits   *weir_runner_limits_of(const weir_runner *runner);
+int64_t                     weir_runner_n_vocab(const weir_runner *runner);
 /* EFULL (nothing computed, no error text; pages found so far stay reserved) when the KV store cannot back all rows. Logits [rows, n_vocab] are borrowed until the next step. */
-WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits,
+                                             weir_error *error);
 /* As weir_batch.observe, for the steps that follow; NULL ends it. */
 void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user);
 

@@ -12,7 +12,8 @@ static void *engine_thread(void *user)
     weir_service *const service = user;
     for (;;) {
         pthread_mutex_lock(&service->lock);
-        while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0) pthread_cond_wait(&service->work, &service->lock);
+        while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0)
+            pthread_cond_wait(&service->work, &service->lock);
         const bool stop = service->is_stopping;
         if (stop) {
             for (weir_job *job = service->queue_head; job != NULL; job = job->next) atomic_store(&job->is_cancelled, true);
@@ -29,8 +30,13 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
 {
     weir_service *const service = calloc(1, sizeof *service);
     if (service == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the service");
-    *service = (weir_service){ .info = parts->info, .runner = parts->runner, .store = parts->store, .stop_ids = parts->stop_ids,
-                               .n_stop_ids = parts->n_stop_ids, .chunk = parts->chunk, .busy_chunk = parts->chunk < 128 ? parts->chunk : 128 };
+    *service = (weir_service){ .info = parts->info,
+                               .runner = parts->runner,
+                               .store = parts->store,
+                               .stop_ids = parts->stop_ids,
+                               .n_stop_ids = parts->n_stop_ids,
+                               .chunk = parts->chunk,
+                               .busy_chunk = parts->chunk < 128 ? parts->chunk : 128 };
     const size_t n_slots = (size_t)parts->info.n_slots;
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->work, NULL);
@@ -42,8 +48,8 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
     service->info.kv_pages_total = weir_kv_store_spec(parts->store)->n_pages;
     weir_status status = WEIR_OK;
-    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL || service->working == NULL || service->banned == NULL ||
-        weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
+    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL || service->working == NULL ||
+        service->banned == NULL || weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
     if (status == WEIR_OK && parts->n_stop_ids > 0) memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
@@ -88,16 +94,21 @@ static weir_status check_request(const weir_service *service, const weir_request
     if (request->n_prompt < 1) return weir_error_set(error, WEIR_EINVAL, "the prompt is empty");
     if (request->n_prompt > info->window)
         return weir_error_set(error, WEIR_EINVAL,
-                              "context_length_exceeded: the prompt of %d tokens exceeds the available context size of %d tokens; shorten it or raise model.context",
+                              "context_length_exceeded: the prompt of %d tokens exceeds the available context size of %d tokens; shorten "
+                              "it or raise model.context",
                               (int)request->n_prompt, (int)info->window);
     if (request->n_choices < 1 || request->n_choices > info->n_slots)
-        return weir_error_set(error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)", (int)request->n_choices, (int)info->n_slots);
-    if (request->max_tokens < 0 || request->min_tokens < 0) return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
+        return weir_error_set(error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)", (int)request->n_choices,
+                              (int)info->n_slots);
+    if (request->max_tokens < 0 || request->min_tokens < 0)
+        return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)
-        return weir_error_set(error, WEIR_EINVAL, "top_logprobs is %d, allowed is 0 to %d", (int)request->n_top_logprobs, (int)WEIR_TOP_LOGPROBS);
+        return weir_error_set(error, WEIR_EINVAL, "top_logprobs is %d, allowed is 0 to %d", (int)request->n_top_logprobs,
+                              (int)WEIR_TOP_LOGPROBS);
     for (int32_t i = 0; i < request->n_prompt; i++) {
         if (request->prompt[i] < 0 || request->prompt[i] >= info->n_valid_vocab)
-            return weir_error_set(error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %d", (int)request->prompt[i], (int)i, (int)info->n_valid_vocab);
+            return weir_error_set(error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %d", (int)request->prompt[i],
+                                  (int)i, (int)info->n_valid_vocab);
     }
     return weir_sampling_check(&request->sampling, (size_t)info->n_valid_vocab, error);
 }
@@ -154,7 +165,8 @@ weir_status weir_service_submit(weir_service *service, weir_job **out, const wei
 {
     weir_job *job = NULL;
     WEIR_TRY(check_request(service, request, error));
-    if (make_job(&job, service, request) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for a request of %d tokens", (int)request->n_prompt);
+    if (make_job(&job, service, request) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for a request of %d tokens", (int)request->n_prompt);
     weir_status status = WEIR_OK;
     pthread_mutex_lock(&service->lock);
     if (service->is_draining || service->is_stopping) {

@@ -49,17 +49,17 @@ typedef struct weir_event {
 typedef bool (*weir_event_callback)(void *user, const weir_event *event);
 
 typedef struct weir_request {
-    const int32_t *prompt;              /* copied; [n_prompt], n_prompt >= 1 */
-    int32_t        n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
-    int32_t        n_choices;           /* >= 1, at most the slots; share the prompt's prefill */
-    int32_t        min_tokens;
-    bool           ignore_eos;          /* stop ids get -inf instead of ending the answer */
-    bool           want_logprobs, want_prompt_logprobs, cache_prompt;
-    int32_t        n_top_logprobs;      /* 0 .. WEIR_TOP_LOGPROBS */
-    weir_sampling  sampling;            /* bias list is copied */
-    const char    *cache_salt;          /* NULL: none; copied */
+    const int32_t      *prompt;              /* copied; [n_prompt], n_prompt >= 1 */
+    int32_t             n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
+    int32_t             n_choices;           /* >= 1, at most the slots; share the prompt's prefill */
+    int32_t             min_tokens;
+    bool                ignore_eos;          /* stop ids get -inf instead of ending the answer */
+    bool                want_logprobs, want_prompt_logprobs, cache_prompt;
+    int32_t             n_top_logprobs;      /* 0 .. WEIR_TOP_LOGPROBS */
+    weir_sampling       sampling;            /* bias list is copied */
+    const char         *cache_salt;          /* NULL: none; copied */
     weir_event_callback callback;
-    void          *user;
+    void               *user;
 } weir_request;
 
 typedef struct weir_service_info {
@@ -98,11 +98,11 @@ void weir_service_close(weir_service *service);
 /* EFULL: the queue is full (429). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or bad numbers.
  * EUNSUPPORTED while draining (503). The job lives until weir_job_release, also after DONE. */
 WEIR_MUST_CHECK weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error);
-void weir_job_cancel(weir_job *job);  /* any thread; DONE with ECANCELED follows unless it was done */
-void weir_job_release(weir_job *job); /* cancels if still running; no callback comes after it returned */
+void                        weir_job_cancel(weir_job *job);  /* any thread; DONE with ECANCELED follows unless it was done */
+void                        weir_job_release(weir_job *job); /* cancels if still running; no callback comes after it returned */
 
 const weir_service_info *weir_service_info_of(const weir_service *service);
-void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
+void                     weir_service_stats_of(const weir_service *service, weir_service_stats *out);
 /* No new jobs; returns when all ended or the deadline passed (then the rest is cancelled). */
 void weir_service_drain(weir_service *service, int64_t deadline_ns);
 

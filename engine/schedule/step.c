@@ -32,7 +32,8 @@ static int64_t unclaimed_pages(const weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
-        const int64_t held = weir_kv_pages_for(spec, c->sequence->table.n_pages * WEIR_PAGE_TOKENS), wanted = weir_kv_pages_for(spec, c->sequence->n_tokens);
+        const int64_t held = weir_kv_pages_for(spec, c->sequence->table.n_pages * WEIR_PAGE_TOKENS),
+                      wanted = weir_kv_pages_for(spec, c->sequence->n_tokens);
         if (wanted > held) n -= wanted - held;
     }
     return n;
@@ -126,10 +127,13 @@ static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t
 {
     const weir_sequence *const sequence = c->sequence;
     const bool                 is_end = sequence->n_computed + n_rows == sequence->n_tokens;
-    const bool                 scores = c->job->request.want_prompt_logprobs && c->index == 0 && sequence->n_computed < c->job->request.n_prompt;
+    const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 && sequence->n_computed < c->job->request.n_prompt;
     service->working[*n_works] = c;
-    service->works[(*n_works)++] = (weir_work){ .sequence = c->sequence, .n_rows = n_rows,
-                                                .wanted = scores ? WEIR_LOGITS_ALL : is_end ? WEIR_LOGITS_LAST : WEIR_LOGITS_NONE };
+    service->works[(*n_works)++] = (weir_work){ .sequence = c->sequence,
+                                                .n_rows = n_rows,
+                                                .wanted = scores   ? WEIR_LOGITS_ALL
+                                                          : is_end ? WEIR_LOGITS_LAST
+                                                                   : WEIR_LOGITS_NONE };
 }
 
 /* The oldest choice that has a piece of prompt to compute and is not in the plan yet. */
@@ -231,11 +235,15 @@ static void report_prompt(weir_service *service, choice *c, const weir_work *wor
     for (int32_t r = 0; r < work->n_rows; r++) {
         const int32_t next = first + r + 1; /* row r predicts this position */
         if (next >= job->request.n_prompt || next <= job->n_prompt_reported) continue;
-        weir_logprob top[WEIR_TOP_LOGPROBS], chosen;
+        weir_logprob       top[WEIR_TOP_LOGPROBS], chosen;
         const float *const row = logits + (work->first_logit + r) * (int64_t)service->info.n_vocab;
-        weir_logprobs(row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen, top, (size_t)job->request.n_top_logprobs, service->scratch);
+        weir_logprobs(row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen, top,
+                      (size_t)job->request.n_top_logprobs, service->scratch);
         job->n_prompt_reported = next;
-        (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_PROMPT, .token = job->request.prompt[next], .logprob = chosen, .top = top,
+        (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_PROMPT,
+                                                .token = job->request.prompt[next],
+                                                .logprob = chosen,
+                                                .top = top,
                                                 .n_top = job->request.n_top_logprobs });
     }
 }
@@ -246,8 +254,9 @@ static void advance(weir_service *service, choice *c, const float *row)
     weir_job *const           job = c->job;
     const weir_request *const request = &job->request;
     const bool                ban = request->ignore_eos || c->n_answer < request->min_tokens;
-    const int32_t             token = weir_sample(row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab, &request->sampling, &c->history,
-                                                  service->banned, ban ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch);
+    const int32_t             token =
+        weir_sample(row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab, &request->sampling, &c->history,
+                    service->banned, ban ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch);
     if (!ban && is_stop(service, token)) {
         weir_choice_end(c, WEIR_FINISH_STOP, token);
         return;
@@ -255,7 +264,8 @@ static void advance(weir_service *service, choice *c, const float *row)
     weir_logprob top[WEIR_TOP_LOGPROBS];
     weir_event   event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
     if (request->want_logprobs) {
-        weir_logprobs(row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top, (size_t)request->n_top_logprobs, service->scratch);
+        weir_logprobs(row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top, (size_t)request->n_top_logprobs,
+                      service->scratch);
         event.top = top;
         event.n_top = request->n_top_logprobs;
     }

@@ -28,8 +28,8 @@ typedef struct weir_answer {
     int32_t               n_tokens, n_reasoning_tokens;
     int64_t               last_token_ns;
     /* what a stream has sent */
-    size_t                n_scores_sent, n_calls_sent;
-    bool                  role_sent, finish_sent;
+    size_t n_scores_sent, n_calls_sent;
+    bool   role_sent, finish_sent;
 } weir_answer;
 
 void weir_answer_free(weir_answer *answer);

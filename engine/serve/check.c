@@ -35,7 +35,8 @@ static bool has_control(const char *value, size_t n)
     return false;
 }
 
-static enum MHD_Result visit(void *argument, enum MHD_ValueKind kind, const char *name, size_t name_size, const char *value, size_t value_size)
+static enum MHD_Result visit(void *argument, enum MHD_ValueKind kind, const char *name, size_t name_size, const char *value,
+                             size_t value_size)
 {
     fields *const f = argument;
     (void)kind;
@@ -45,17 +46,23 @@ static enum MHD_Result visit(void *argument, enum MHD_ValueKind kind, const char
         f->malformed = true;
         return MHD_YES;
     }
-    if (strcasecmp(name, "host") == 0) f->host = value, f->n_host++;
-    else if (strcasecmp(name, "content-length") == 0) f->length = value, f->n_length++;
-    else if (strcasecmp(name, "transfer-encoding") == 0) f->coding = value, f->n_coding++;
-    else if (strcasecmp(name, "authorization") == 0) f->key = value;
-    else if (strcasecmp(name, "content-encoding") == 0) f->content_encoding = value;
+    if (strcasecmp(name, "host") == 0)
+        f->host = value, f->n_host++;
+    else if (strcasecmp(name, "content-length") == 0)
+        f->length = value, f->n_length++;
+    else if (strcasecmp(name, "transfer-encoding") == 0)
+        f->coding = value, f->n_coding++;
+    else if (strcasecmp(name, "authorization") == 0)
+        f->key = value;
+    else if (strcasecmp(name, "content-encoding") == 0)
+        f->content_encoding = value;
     return MHD_YES;
 }
 
 static weir_status check_framing(const weir_exchange *x, const fields *f, const char *version, weir_api_error *error)
 {
-    if (x->target_length > TARGET_BYTES) return weir_api_fail(error, 414, NULL, NULL, "the request line is longer than %d bytes", TARGET_BYTES);
+    if (x->target_length > TARGET_BYTES)
+        return weir_api_fail(error, 414, NULL, NULL, "the request line is longer than %d bytes", TARGET_BYTES);
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
         return weir_api_fail(error, 400, NULL, NULL, "unknown protocol version; speak HTTP/1.1");
     if (f->count > HEADER_FIELDS || f->bytes > x->server->options.header_limit)
@@ -66,7 +73,8 @@ static weir_status check_framing(const weir_exchange *x, const fields *f, const 
     if (f->n_coding == 1 && strcasecmp(f->coding, "chunked") != 0)
         return weir_api_fail(error, 400, NULL, NULL, "the only transfer coding taken is chunked");
     const size_t digits = f->n_length == 1 ? strspn(f->length, "0123456789") : 0;
-    if (f->n_length == 1 && (digits == 0 || f->length[digits] != 0)) return weir_api_fail(error, 400, NULL, NULL, "Content-Length is no number");
+    if (f->n_length == 1 && (digits == 0 || f->length[digits] != 0))
+        return weir_api_fail(error, 400, NULL, NULL, "Content-Length is no number");
     return WEIR_OK;
 }
 
@@ -95,7 +103,8 @@ static weir_status check_body(const weir_exchange *x, const fields *f, weir_api_
     const bool      post = strcmp(x->method, "POST") == 0;
     if (post && f->content_encoding != NULL && strcasecmp(f->content_encoding, "identity") != 0)
         return weir_api_fail(error, 415, NULL, NULL, "Content-Encoding is not supported; send the JSON as it is");
-    if (post && f->n_length == 0 && f->n_coding == 0) return weir_api_fail(error, 411, NULL, NULL, "a POST needs Content-Length or chunked coding");
+    if (post && f->n_length == 0 && f->n_coding == 0)
+        return weir_api_fail(error, 411, NULL, NULL, "a POST needs Content-Length or chunked coding");
     if (f->n_length == 1 && (strlen(f->length) > 18 || strtoll(f->length, NULL, 10) > limit))
         return weir_api_fail(error, 413, NULL, NULL, "the body is larger than %lld bytes", limit);
     return WEIR_OK;
@@ -115,7 +124,7 @@ static weir_status check_all(weir_exchange *x, const fields *f, const char *vers
     WEIR_TRY(check_framing(x, f, version, error));
     WEIR_TRY(check_host(x, f, version, error));
     *must_close = f->n_coding > 0 || (f->n_length > 0 && strspn(f->length, "0") != strlen(f->length)); /* the body will not be read */
-    const char       *allow;
+    const char             *allow;
     const weir_route *const route = weir_route_find(x->method, x->path, &allow);
     x->key = weir_access_check(&x->server->access, f->key);
     if (x->server->access.n_keys > 0 && x->key < 0 && (route == NULL || !route->is_public))

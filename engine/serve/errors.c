@@ -49,9 +49,10 @@ weir_status weir_api_bad(weir_api_error *error, const char *param, const char *f
 
 weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t n_prompt_tokens, int64_t n_ctx)
 {
-    const weir_status status = weir_api_fail(error, 400, "context_length_exceeded", param,
-        "context_length_exceeded: the prompt of %lld tokens exceeds the available context size of %lld tokens; shorten it.",
-        (long long)n_prompt_tokens, (long long)n_ctx);
+    const weir_status status =
+        weir_api_fail(error, 400, "context_length_exceeded", param,
+                      "context_length_exceeded: the prompt of %lld tokens exceeds the available context size of %lld tokens; shorten it.",
+                      (long long)n_prompt_tokens, (long long)n_ctx);
     error->n_prompt_tokens = n_prompt_tokens;
     error->n_ctx = n_ctx;
     return status;
@@ -74,11 +75,15 @@ weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
     weir_json_key(&json, "type");
     weir_json_string(&json, error->type);
     weir_json_key(&json, "param");
-    if (error->param[0] != 0) weir_json_string(&json, error->param);
-    else weir_json_null(&json);
+    if (error->param[0] != 0)
+        weir_json_string(&json, error->param);
+    else
+        weir_json_null(&json);
     weir_json_key(&json, "code");
-    if (error->code != NULL) weir_json_string(&json, error->code);
-    else weir_json_null(&json);
+    if (error->code != NULL)
+        weir_json_string(&json, error->code);
+    else
+        weir_json_null(&json);
     if (error->n_ctx > 0) {
         weir_json_key(&json, "n_prompt_tokens");
         weir_json_integer(&json, error->n_prompt_tokens);

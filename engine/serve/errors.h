@@ -33,7 +33,9 @@ void weir_api_from_status(weir_api_error *error, weir_status status, const char 
 WEIR_MUST_CHECK weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error);
 
 /* Up to 60 bytes of `text`, everything but printable ASCII replaced by '?': for quoting what a client sent. */
-typedef struct weir_quoted { char text[64]; } weir_quoted;
+typedef struct weir_quoted {
+    char text[64];
+} weir_quoted;
 weir_quoted weir_quote(const char *text);
 
 #ifdef __cplusplus

@@ -62,9 +62,12 @@ static void write_log_line(weir_exchange *x)
 static void count(weir_exchange *x)
 {
     weir_metrics *const metrics = &x->server->metrics;
-    if (x->gone) weir_metrics_add(&metrics->cancelled, 1);
-    else if (x->status >= 500) weir_metrics_add(&metrics->failed, 1);
-    else if (x->status >= 400) weir_metrics_add(&metrics->refused, 1);
+    if (x->gone)
+        weir_metrics_add(&metrics->cancelled, 1);
+    else if (x->status >= 500)
+        weir_metrics_add(&metrics->failed, 1);
+    else if (x->status >= 400)
+        weir_metrics_add(&metrics->refused, 1);
 }
 
 void weir_exchange_drop_body(weir_exchange *x)
@@ -136,7 +139,7 @@ void weir_reply_json(weir_exchange *x, int status, weir_buffer *text)
 
 void weir_reply_text(weir_exchange *x, const char *content_type, const void *text, size_t n)
 {
-    weir_buffer copy = { 0 };
+    weir_buffer       copy = { 0 };
     const weir_status status = weir_buffer_add(&copy, text, n);
     if (status != WEIR_OK) {
         weir_reply_status(x, status);

@@ -110,12 +110,20 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
     char                             salt[WEIR_SALT_BYTES + 24];
     (void)snprintf(salt, sizeof salt, "%d:%s", x->key, r->cache_salt != NULL ? r->cache_salt : "");
     const weir_request request = {
-        .prompt = prompt->ids.data, .n_prompt = (int32_t)prompt->ids.count, .n_choices = r->n,
+        .prompt = prompt->ids.data,
+        .n_prompt = (int32_t)prompt->ids.count,
+        .n_choices = r->n,
         .max_tokens = r->max_tokens < 0 || r->max_tokens > room ? room : (int32_t)r->max_tokens,
-        .min_tokens = r->min_tokens < room ? r->min_tokens : room, .ignore_eos = r->ignore_eos,
-        .want_logprobs = r->logprobs, .want_prompt_logprobs = r->logprobs && r->echo, .cache_prompt = r->cache_prompt,
-        .n_top_logprobs = r->n_top_logprobs, .sampling = r->sampling,
-        .cache_salt = x->key >= 0 || r->cache_salt != NULL ? salt : NULL, .callback = on_event, .user = prompt,
+        .min_tokens = r->min_tokens < room ? r->min_tokens : room,
+        .ignore_eos = r->ignore_eos,
+        .want_logprobs = r->logprobs,
+        .want_prompt_logprobs = r->logprobs && r->echo,
+        .cache_prompt = r->cache_prompt,
+        .n_top_logprobs = r->n_top_logprobs,
+        .sampling = r->sampling,
+        .cache_salt = x->key >= 0 || r->cache_salt != NULL ? salt : NULL,
+        .callback = on_event,
+        .user = prompt,
     };
     weir_job         *job = NULL;
     const weir_status status = weir_service_submit(x->server->options.service, &job, &request, error);
@@ -187,7 +195,7 @@ static void make_reply(weir_generation *g)
     weir_exchange *const x = g->exchange;
     weir_buffer          text = { 0 };
     (void)pthread_mutex_lock(&x->lock);
-    const bool   failed = g->failure.status != 0;
+    const bool failed = g->failure.status != 0;
     if (failed) x->error = g->failure;
     const weir_status status = failed ? WEIR_OK : weir_reply_whole(&text, g);
     (void)pthread_mutex_unlock(&x->lock);
@@ -225,8 +233,10 @@ void weir_generation_advance(weir_exchange *x)
     const bool streams = g->request.stream && (x->ready == WEIR_READY_STREAM || g->failure.status == 0);
     if (ends) {
         g->ended = true;
-        if (g->failure.status == 0) count_success(g);
-        else weir_generation_cancel(g);
+        if (g->failure.status == 0)
+            count_success(g);
+        else
+            weir_generation_cancel(g);
         if (streams) {
             x->ready = WEIR_READY_STREAM;
             weir_exchange_wake(x);
@@ -267,11 +277,12 @@ void weir_generation_log(const weir_generation *g, weir_buffer *line)
     const int64_t    start_ns = g->exchange->start_ns;
     int32_t          n_answer = 0;
     for (size_t i = 0; i < g->n_choices; i++) n_answer += g->answers[i].n_tokens;
-    const double     first_ms = g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
-    const int32_t    gaps = n_answer / (int32_t)g->n_choices - 1;
-    const double     inter_ms = gaps > 0 ? (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps : -1;
-    const char      *finish = g->exchange->gone ? "cancelled" : g->failure.status != 0 ? "error" : weir_answer_reason(&g->answers[0]);
-    (void)!weir_buffer_format(line, ",\"tokens_in\":%d,\"tokens_cached\":%d,\"tokens_out\":%d,\"ttft_ms\":%.3f,\"itl_ms\":%.3f,\"finish\":\"%s\"",
+    const double  first_ms = g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
+    const int32_t gaps = n_answer / (int32_t)g->n_choices - 1;
+    const double  inter_ms = gaps > 0 ? (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps : -1;
+    const char   *finish = g->exchange->gone ? "cancelled" : g->failure.status != 0 ? "error" : weir_answer_reason(&g->answers[0]);
+    (void)!weir_buffer_format(line,
+                              ",\"tokens_in\":%d,\"tokens_cached\":%d,\"tokens_out\":%d,\"ttft_ms\":%.3f,\"itl_ms\":%.3f,\"finish\":\"%s\"",
                               usage.n_prompt, usage.n_cached, n_answer, first_ms, inter_ms, finish);
 }
 
@@ -306,11 +317,16 @@ weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const wei
                              weir_api_error *error)
 {
     const weir_tokenizer *const tokenizer = server->options.tokenizer;
-    if (server->options.chat == NULL) return weir_api_fail(error, 501, "not_supported", NULL, "this model has no chat template; use /v1/completions");
+    if (server->options.chat == NULL)
+        return weir_api_fail(error, 501, "not_supported", NULL, "this model has no chat template; use /v1/completions");
     const weir_chat_input input = {
-        .messages = request->messages, .tools = request->tools, .variables = request->variables,
-        .bos_token = weir_tokenizer_bos_text(tokenizer), .eos_token = weir_tokenizer_eos_text(tokenizer),
-        .add_generation_prompt = request->add_generation_prompt, .continue_final_message = request->continue_final_message,
+        .messages = request->messages,
+        .tools = request->tools,
+        .variables = request->variables,
+        .bos_token = weir_tokenizer_bos_text(tokenizer),
+        .eos_token = weir_tokenizer_eos_text(tokenizer),
+        .add_generation_prompt = request->add_generation_prompt,
+        .continue_final_message = request->continue_final_message,
         .now_unix_seconds = weir_clock_unix_seconds(),
     };
     weir_chat_output rendered = { 0 };
@@ -370,8 +386,10 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
         weir_prompt *const prompt = &g->prompts[i];
         prompt->generation = g;
         prompt->scores.width = (size_t)g->request.n_top_logprobs;
-        if (g->request.chat) WEIR_TRY(read_chat_prompt(g, error));
-        else WEIR_TRY(read_completion_prompt(g, prompt, weir_openai_prompt_at(g->request.prompt, i), error));
+        if (g->request.chat)
+            WEIR_TRY(read_chat_prompt(g, error));
+        else
+            WEIR_TRY(read_completion_prompt(g, prompt, weir_openai_prompt_at(g->request.prompt, i), error));
         if (prompt->ids.count == 0) return weir_api_bad(error, param, "the prompt has no tokens");
         if (prompt->ids.count > (size_t)window) return weir_api_too_long(error, param, (int64_t)prompt->ids.count, window);
     }
@@ -403,7 +421,8 @@ static weir_status make_answers(weir_generation *g)
 static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
-    WEIR_TRY(weir_openai_request_read(&g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size, &x->server->limits, error));
+    WEIR_TRY(
+        weir_openai_request_read(&g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size, &x->server->limits, error));
     weir_exchange_drop_body(x);
     const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
     g->think = WEIR_THINK_CONTENT;

@@ -27,11 +27,11 @@ struct weir_generation {
     weir_prompt        *prompts;
     weir_answer        *answers;
 
-    size_t      n_started, n_done;
-    bool        admitted, queue_was_full, cancelled;
-    bool        ended;                /* counted; the reply or the end of the stream may go */
+    size_t         n_started, n_done;
+    bool           admitted, queue_was_full, cancelled;
+    bool           ended;                /* counted; the reply or the end of the stream may go */
     weir_api_error failure;           /* status 0: none */
-    int64_t     first_token_ns, last_token_ns;
+    int64_t        first_token_ns, last_token_ns;
     /* stream */
     weir_buffer out;
     size_t      out_at;

@@ -79,7 +79,8 @@ static enum MHD_Result queue_reply(weir_exchange *x, struct MHD_Connection *mhd,
     x->reply = (weir_buffer){ 0 };
     if (x->content_type != NULL) add_header(response, "Content-Type", x->content_type);
     if (x->content_type != NULL && strncmp(x->content_type, "text/html", 9) == 0) {
-        add_header(response, "Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'");
+        add_header(response, "Content-Security-Policy",
+                   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'");
         add_header(response, "X-Content-Type-Options", "nosniff");
     }
     if (x->error.status != 0) add_error_headers(response, &x->error);
@@ -176,7 +177,8 @@ static enum MHD_Result take_body(weir_exchange *x, const char *bytes, size_t *n)
     *n = 0;
     weir_watch_body(x->server, x->connection, size);
     if (strcmp(x->method, "POST") != 0) return MHD_YES;
-    if (size > (size_t)x->server->options.body_limit - x->body.size) return refuse_body(x, 413, "the body is larger than this server takes");
+    if (size > (size_t)x->server->options.body_limit - x->body.size)
+        return refuse_body(x, 413, "the body is larger than this server takes");
     if (!weir_exchange_charge(x, size)) return refuse_body(x, 503, "too many large requests at once; try again");
     return weir_buffer_add(&x->body, bytes, size) == WEIR_OK ? MHD_YES : MHD_NO;
 }
@@ -193,8 +195,10 @@ enum MHD_Result weir_http_handle(void *argument, struct MHD_Connection *mhd, con
     if (!x->dispatched) {
         x->dispatched = true;
         weir_watch_phase(server, x->connection, WEIR_PHASE_ANSWER, x);
-        if (x->route->by_worker) weir_workers_add(&server->workers, x, WEIR_WORK_START);
-        else x->route->run(x);
+        if (x->route->by_worker)
+            weir_workers_add(&server->workers, x, WEIR_WORK_START);
+        else
+            x->route->run(x);
     }
     return reply_or_sleep(x, mhd);
 }

@@ -38,9 +38,9 @@ typedef struct weir_connection {
 void weir_watch_opened(weir_server *server, weir_connection *connection);
 void weir_watch_closed(weir_server *server, weir_connection *connection);
 /* Enters a phase; `exchange` is remembered. */
-void weir_watch_phase(weir_server *server, weir_connection *connection, weir_phase phase, weir_exchange *exchange);
-void weir_watch_body(weir_server *server, weir_connection *connection, size_t n);
-void weir_watch_writing(weir_server *server, weir_connection *connection, bool writing);
+void  weir_watch_phase(weir_server *server, weir_connection *connection, weir_phase phase, weir_exchange *exchange);
+void  weir_watch_body(weir_server *server, weir_connection *connection, size_t n);
+void  weir_watch_writing(weir_server *server, weir_connection *connection, bool writing);
 void *weir_watch_run(void *server); /* thread */
 /* A whole error answer straight to the socket, for states in which MHD takes no reply; then the socket's end. */
 void weir_watch_answer_and_end(int fd, const weir_api_error *error);
@@ -58,7 +58,7 @@ typedef struct weir_workers {
     bool            stop;
 } weir_workers;
 WEIR_MUST_CHECK weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_error *error);
-void weir_workers_stop(weir_workers *workers); /* after all work was done */
+void                        weir_workers_stop(weir_workers *workers); /* after all work was done */
 /* One exchange is worked on by one thread at a time; bits that arrive meanwhile are done next. DESTROY is the last. */
 void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work);
 
@@ -67,7 +67,7 @@ void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned w
 typedef struct weir_route {
     const char *method, *path; /* a path that ends with '/' takes any rest without '/' */
     bool        is_public, by_worker;
-    void      (*run)(weir_exchange *exchange); /* ends with weir_reply_* or a running generation */
+    void (*run)(weir_exchange *exchange); /* ends with weir_reply_* or a running generation */
 } weir_route;
 /* NULL: no such path. *allow: the methods of the path. Any method of a known path gives a route if the method fits, else NULL with *allow set. */
 const weir_route *weir_route_find(const char *method, const char *path, const char **allow);
@@ -83,83 +83,83 @@ struct weir_exchange {
     weir_connection  *connection;
     const weir_route *route;
     char              id[WEIR_REQUEST_ID + 1], path[WEIR_PATH_BYTES], method[16];
-    size_t            target_length;           /* of the whole request target */
+    size_t            target_length; /* of the whole request target */
     int64_t           start_ns;
-    int               key;                     /* index of the API key, -1: none */
+    int               key; /* index of the API key, -1: none */
     weir_buffer       body;
     bool              checked, dispatched, chunked; /* MHD thread only */
 
     pthread_mutex_t        lock;
-    struct MHD_Connection *mhd;                /* NULL once the request is over */
-    bool                   suspended, gone;    /* gone: the client left or must be left */
+    struct MHD_Connection *mhd; /* NULL once the request is over */
+    bool                   suspended, gone; /* gone: the client left or must be left */
     weir_ready             ready;
-    int                    status;             /* HTTP */
-    weir_api_error         error;              /* status 0: none */
+    int                    status; /* HTTP */
+    weir_api_error         error; /* status 0: none */
     const char            *content_type;
     weir_buffer            reply;
-    weir_generation       *generation;         /* set by a worker before anything else knows it */
+    weir_generation       *generation; /* set by a worker before anything else knows it */
 
-    weir_exchange *next_work;                  /* under the workers' lock */
+    weir_exchange *next_work; /* under the workers' lock */
     unsigned       work;
     bool           queued, worked_on;
 };
 
 weir_exchange *weir_exchange_open(weir_server *server, const char *target);
-void weir_exchange_destroy(weir_exchange *exchange); /* worker: releases jobs, writes the log line, frees */
-void weir_exchange_wake(weir_exchange *exchange);    /* lock held: the MHD thread shall look again */
-void weir_exchange_leave(weir_exchange *exchange);   /* any thread, lock not held: the client is gone, cancel everything */
-bool weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
-void weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
+void           weir_exchange_destroy(weir_exchange *exchange); /* worker: releases jobs, writes the log line, frees */
+void           weir_exchange_wake(weir_exchange *exchange); /* lock held: the MHD thread shall look again */
+void           weir_exchange_leave(weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
+bool           weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
+void           weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
 /* End a request that has no stream yet. Lock not held. */
 void weir_reply_json(weir_exchange *exchange, int status, weir_buffer *text); /* takes the buffer's memory */
 void weir_reply_text(weir_exchange *exchange, const char *content_type, const void *text, size_t n);
-void weir_reply_error(weir_exchange *exchange);      /* exchange->error */
+void weir_reply_error(weir_exchange *exchange); /* exchange->error */
 void weir_reply_status(weir_exchange *exchange, weir_status status); /* a failure of this server itself */
 
 /* ---- generation (generate.c, stream.c, reply.c) ---------------------------------------------------------------- */
 
-void weir_generate_chat(weir_exchange *exchange);       /* route */
-void weir_generate_completion(weir_exchange *exchange); /* route */
-void weir_generation_advance(weir_exchange *exchange);  /* worker: submit more prompts, or make the reply */
-void weir_generation_cancel(weir_generation *generation); /* exchange's lock held */
-void weir_generation_release(weir_generation *generation); /* gives its jobs back: no callback comes after this */
-void weir_generation_free(weir_generation *generation);
-void weir_generation_log(const weir_generation *generation, weir_buffer *line);
+void    weir_generate_chat(weir_exchange *exchange); /* route */
+void    weir_generate_completion(weir_exchange *exchange); /* route */
+void    weir_generation_advance(weir_exchange *exchange); /* worker: submit more prompts, or make the reply */
+void    weir_generation_cancel(weir_generation *generation); /* exchange's lock held */
+void    weir_generation_release(weir_generation *generation); /* gives its jobs back: no callback comes after this */
+void    weir_generation_free(weir_generation *generation);
+void    weir_generation_log(const weir_generation *generation, weir_buffer *line);
 ssize_t weir_stream_read(void *exchange, uint64_t position, char *out, size_t max); /* MHD content reader */
-void weir_stream_tick(weir_exchange *exchange, int64_t now_ns); /* watcher: pings, late headers, prompts that wait for the queue */
+void    weir_stream_tick(weir_exchange *exchange, int64_t now_ns); /* watcher: pings, late headers, prompts that wait for the queue */
 
 /* ---- other endpoints -------------------------------------------------------------------------------------------- */
 
 void weir_tokens_encode(weir_exchange *exchange);
 void weir_tokens_decode(weir_exchange *exchange);
 /* Ids of a chat prompt; on failure the error is filled. *think: how the answer begins; may be NULL. */
-WEIR_MUST_CHECK weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const weir_openai_request *request, weir_buffer *text,
-                                             weir_api_error *error);
+WEIR_MUST_CHECK weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const weir_openai_request *request,
+                                             weir_buffer *text, weir_api_error *error);
 
 /* ---- the server -------------------------------------------------------------------------------------------------- */
 
 struct weir_server {
-    weir_server_options  options; /* with defaults filled in */
-    weir_request_limits  limits;
-    weir_access          access;
-    weir_metrics         metrics;
-    struct MHD_Daemon   *daemon;
-    int                  listen_fd, port;
-    bool                 loopback, watching;
-    int64_t              start_unix;
-    pthread_t            watcher;
-    atomic_bool          stopping, draining;
-    atomic_size_t        body_bytes, n_exchanges;
-    weir_workers         workers;
-    pthread_mutex_t      registry_lock;
-    weir_connection     *connections;
-    bool                 thinks; /* the vocabulary has <think> */
+    weir_server_options options; /* with defaults filled in */
+    weir_request_limits limits;
+    weir_access         access;
+    weir_metrics        metrics;
+    struct MHD_Daemon  *daemon;
+    int                 listen_fd, port;
+    bool                loopback, watching;
+    int64_t             start_unix;
+    pthread_t           watcher;
+    atomic_bool         stopping, draining;
+    atomic_size_t       body_bytes, n_exchanges;
+    weir_workers        workers;
+    pthread_mutex_t     registry_lock;
+    weir_connection    *connections;
+    bool                thinks; /* the vocabulary has <think> */
 };
 
 enum MHD_Result weir_http_handle(void *server, struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
                                  const char *upload, size_t *upload_size, void **exchange);
-void *weir_http_target(void *server, const char *target, struct MHD_Connection *mhd);
-void  weir_http_completed(void *server, struct MHD_Connection *mhd, void **exchange, enum MHD_RequestTerminationCode why);
-void  weir_http_connection(void *server, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode what);
+void           *weir_http_target(void *server, const char *target, struct MHD_Connection *mhd);
+void            weir_http_completed(void *server, struct MHD_Connection *mhd, void **exchange, enum MHD_RequestTerminationCode why);
+void            weir_http_connection(void *server, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode what);
 /* Checks of the header alone (check.c): framing, names, sizes, Host, key, route, length. Fills the error; *must_close: framing in doubt. */
 WEIR_MUST_CHECK weir_status weir_check_header(weir_exchange *exchange, struct MHD_Connection *mhd, const char *version, bool *must_close);

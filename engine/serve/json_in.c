@@ -31,7 +31,8 @@ static void take_key(scan *s)
     s->n_keys++;
     if (s->depth != 1 || s->string == NULL) return;
     size_t n = 0;
-    for (; n < s->string_length && n < sizeof s->key - 1; n++) s->key[n] = (char)(s->string[n] > 0x20 && s->string[n] < 0x7f ? s->string[n] : '?');
+    for (; n < s->string_length && n < sizeof s->key - 1; n++)
+        s->key[n] = (char)(s->string[n] > 0x20 && s->string[n] < 0x7f ? s->string[n] : '?');
     s->key[n] = 0;
 }
 
@@ -65,8 +66,17 @@ static weir_status step(scan *s, weir_api_error *error)
         break;
     case ']':
     case '}': s->depth--; break;
-    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
-        return check_number(s, error);
+    case '-':
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9': return check_number(s, error);
     default: break;
     }
     s->at++;
@@ -79,7 +89,8 @@ static weir_status check_bounds(const char *text, size_t n, weir_api_error *erro
     while (s.at < s.end) {
         WEIR_TRY(step(&s, error));
         if (s.n_values > WEIR_JSON_VALUES || s.n_keys > WEIR_JSON_KEYS)
-            return weir_api_bad(error, s.key[0] != 0 ? s.key : NULL, "the JSON holds more than %d values or %d keys", WEIR_JSON_VALUES, WEIR_JSON_KEYS);
+            return weir_api_bad(error, s.key[0] != 0 ? s.key : NULL, "the JSON holds more than %d values or %d keys", WEIR_JSON_VALUES,
+                                WEIR_JSON_KEYS);
     }
     return WEIR_OK;
 }
@@ -90,8 +101,7 @@ weir_status weir_json_read(json_t **out, const char *text, size_t n, weir_api_er
     WEIR_TRY(check_bounds(text, n, error));
     json_error_t  why;
     json_t *const root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (root == NULL)
-        return weir_api_bad(error, NULL, "the body is not valid JSON: %s (byte %d)", weir_quote(why.text).text, why.position);
+    if (root == NULL) return weir_api_bad(error, NULL, "the body is not valid JSON: %s (byte %d)", weir_quote(why.text).text, why.position);
     if (!json_is_object(root)) {
         json_decref(root);
         return weir_api_bad(error, NULL, "the body must be a JSON object");
@@ -133,8 +143,7 @@ weir_status weir_field_number(const json_t *object, const char *key, double leas
     if (value == NULL) return WEIR_OK;
     if (!json_is_number(value)) return weir_api_bad(error, key, "%s must be a number", key);
     const double number = json_number_value(value);
-    if (!(number >= least && number <= most))
-        return weir_api_bad(error, key, "%s is %g; it must be %g to %g", key, number, least, most);
+    if (!(number >= least && number <= most)) return weir_api_bad(error, key, "%s is %g; it must be %g to %g", key, number, least, most);
     *out = number;
     return WEIR_OK;
 }

@@ -79,8 +79,10 @@ void weir_json_bytes(weir_json_out *out, const char *bytes, size_t n)
             continue;
         }
         put(out, bytes + begin, i - begin);
-        if (length == 0) put(out, "\xef\xbf\xbd", 3);
-        else put_escape(out, text[i]);
+        if (length == 0)
+            put(out, "\xef\xbf\xbd", 3);
+        else
+            put_escape(out, text[i]);
         begin = ++i;
     }
     if (n > begin) put(out, bytes + begin, n - begin);

@@ -6,7 +6,9 @@
 
 #include "engine/serve/json_in.h"
 
-typedef struct place { char text[48]; } place;
+typedef struct place {
+    char text[48];
+} place;
 
 static place field_of(size_t index, const char *field)
 {
@@ -75,8 +77,8 @@ static weir_status read_tool_calls(json_t *message, const json_t *calls, const c
     if (json_object_set_new(message, "tool_calls", list) != 0) return out_of_memory(error);
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *const call = json_array_get(calls, i), *const function = json_object_get(call, "function");
-        const char *const   name = json_string_value(json_object_get(function, "name"));
-        const char *const   id = json_string_value(json_object_get(call, "id"));
+        const char *const name = json_string_value(json_object_get(function, "name"));
+        const char *const id = json_string_value(json_object_get(call, "id"));
         if (name == NULL) return weir_api_bad(error, param, "%s: a call needs function.name", param);
         json_t *const copy = json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments",
                                        read_arguments(json_object_get(function, "arguments")));
@@ -101,7 +103,8 @@ static weir_status read_assistant(json_t *message, const json_t *source, size_t 
     WEIR_TRY(read_tool_calls(message, weir_field(source, "tool_calls"), field_of(index, "tool_calls").text, error));
     if (json_object_get(message, "content") != NULL) return WEIR_OK;
     if (json_object_get(message, "tool_calls") == NULL)
-        return weir_api_bad(error, field_of(index, "content").text, "messages[%zu]: an assistant message needs content or tool calls", index);
+        return weir_api_bad(error, field_of(index, "content").text, "messages[%zu]: an assistant message needs content or tool calls",
+                            index);
     return json_object_set_new(message, "content", json_string("")) == 0 ? WEIR_OK : out_of_memory(error);
 }
 
@@ -109,7 +112,8 @@ static weir_status read_tool_answer(json_t *message, const json_t *source, size_
 {
     const json_t *const id = weir_field(source, "tool_call_id");
     if (!json_is_string(id))
-        return weir_api_bad(error, field_of(index, "tool_call_id").text, "messages[%zu]: a tool message needs the string tool_call_id", index);
+        return weir_api_bad(error, field_of(index, "tool_call_id").text, "messages[%zu]: a tool message needs the string tool_call_id",
+                            index);
     return copy_text(message, "tool_call_id", id, field_of(index, "tool_call_id").text, error);
 }
 
@@ -141,11 +145,15 @@ weir_status weir_messages_read(json_t **out, const json_t *messages, weir_api_er
     weir_status   status = list != NULL ? WEIR_OK : out_of_memory(error);
     for (size_t i = 0; i < json_array_size(messages) && status == WEIR_OK; i++) {
         json_t *const message = json_object();
-        if (message == NULL || json_array_append_new(list, message) != 0) status = out_of_memory(error);
-        else status = read_message(message, json_array_get(messages, i), i, error);
+        if (message == NULL || json_array_append_new(list, message) != 0)
+            status = out_of_memory(error);
+        else
+            status = read_message(message, json_array_get(messages, i), i, error);
     }
-    if (status == WEIR_OK) *out = list;
-    else json_decref(list);
+    if (status == WEIR_OK)
+        *out = list;
+    else
+        json_decref(list);
     return status;
 }
 
@@ -174,7 +182,8 @@ weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *e
 {
     if (tools == NULL) return WEIR_OK;
     const size_t count = json_array_size(tools);
-    if (!json_is_array(tools) || count > WEIR_TOOLS) return weir_api_bad(error, "tools", "tools must be an array of at most %d tools", WEIR_TOOLS);
+    if (!json_is_array(tools) || count > WEIR_TOOLS)
+        return weir_api_bad(error, "tools", "tools must be an array of at most %d tools", WEIR_TOOLS);
     for (size_t i = 0; i < count; i++) WEIR_TRY(check_tool(json_array_get(tools, i), i, error));
     if (count == 0) return WEIR_OK;
     *out = json_deep_copy(tools);

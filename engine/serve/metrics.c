@@ -4,9 +4,9 @@
 #include <inttypes.h>
 
 /* Bounds in seconds; the first buckets resolve a fast CPU model's tokens, the last ones a long prefill. */
-static const double time_bound[WEIR_HISTOGRAM_BUCKETS] = { 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15,
+static const double time_bound[WEIR_HISTOGRAM_BUCKETS] = { 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,  0.15,
                                                            0.25,  0.5,   0.75,  1.0,  2.5,  5.0,  10.0, 30.0,  60.0, 300.0 };
-static const double count_bound[WEIR_HISTOGRAM_BUCKETS] = { 1,    2,    5,    10,    20,    50,    100,   200,    500,    1000,
+static const double count_bound[WEIR_HISTOGRAM_BUCKETS] = { 1,    2,    5,    10,    20,    50,    100,    200,    500,    1000,
                                                             2000, 5000, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576 };
 
 static const struct {
@@ -62,13 +62,15 @@ static weir_status write_histogram(const writer *w, const weir_metrics *metrics,
     for (int i = 0; i <= WEIR_HISTOGRAM_BUCKETS; i++) {
         count += __atomic_load_n(&metrics->histogram[name].bucket[i], __ATOMIC_RELAXED);
         WEIR_TRY(weir_buffer_format(w->out, "%s:%s_bucket{%s,le=\"", w->prefix, text, w->label.data));
-        if (i < WEIR_HISTOGRAM_BUCKETS) WEIR_TRY(weir_buffer_format(w->out, "%.10g", bound[i]));
-        else WEIR_TRY(weir_buffer_text(w->out, "+Inf"));
+        if (i < WEIR_HISTOGRAM_BUCKETS)
+            WEIR_TRY(weir_buffer_format(w->out, "%.10g", bound[i]));
+        else
+            WEIR_TRY(weir_buffer_text(w->out, "+Inf"));
         WEIR_TRY(weir_buffer_format(w->out, "\"} %" PRIu64 "\n", count));
     }
     const double sum = (double)__atomic_load_n(&metrics->histogram[name].sum, __ATOMIC_RELAXED);
-    WEIR_TRY(weir_buffer_format(w->out, "%s:%s_sum{%s} %.17g\n", w->prefix, text, w->label.data,
-                                histograms[name].tokens ? sum : sum * 1e-9));
+    WEIR_TRY(
+        weir_buffer_format(w->out, "%s:%s_sum{%s} %.17g\n", w->prefix, text, w->label.data, histograms[name].tokens ? sum : sum * 1e-9));
     return weir_buffer_format(w->out, "%s:%s_count{%s} %" PRIu64 "\n", w->prefix, text, w->label.data, count);
 }
 
@@ -92,8 +94,7 @@ static weir_status write_common(const writer *w, const weir_metrics *m, const we
     WEIR_TRY(head(w, "cache_config_info", "gauge", "Size of the KV cache."));
     WEIR_TRY(weir_buffer_format(w->out, "%s:cache_config_info{%s,block_size=\"64\",num_gpu_blocks=\"%" PRId64 "\"} 1\n", w->prefix,
                                 w->label.data, info->kv_pages_total));
-    for (int i = 0; i < WEIR_HISTOGRAM_COUNT; i++)
-        WEIR_TRY(write_histogram(w, m, (weir_histogram_name)i));
+    for (int i = 0; i < WEIR_HISTOGRAM_COUNT; i++) WEIR_TRY(write_histogram(w, m, (weir_histogram_name)i));
     return WEIR_OK;
 }
 
@@ -113,15 +114,18 @@ static weir_status write_label(weir_buffer *label, const char *model_name)
 {
     WEIR_TRY(weir_buffer_text(label, "model_name=\""));
     for (const char *c = model_name; *c != 0; c++) {
-        if (*c == '\n') WEIR_TRY(weir_buffer_text(label, "\\n"));
-        else if (*c == '"' || *c == '\\') WEIR_TRY(weir_buffer_format(label, "\\%c", *c));
-        else WEIR_TRY(weir_buffer_add(label, c, 1));
+        if (*c == '\n')
+            WEIR_TRY(weir_buffer_text(label, "\\n"));
+        else if (*c == '"' || *c == '\\')
+            WEIR_TRY(weir_buffer_format(label, "\\%c", *c));
+        else
+            WEIR_TRY(weir_buffer_add(label, c, 1));
     }
     return weir_buffer_text(label, "\"");
 }
 
-weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats, const weir_service_info *info,
-                               const char *model_name, bool vllm)
+weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
+                               const weir_service_info *info, const char *model_name, bool vllm)
 {
     writer      w = { .out = out, .prefix = "weir" };
     weir_status status = write_label(&w.label, model_name);

@@ -26,17 +26,31 @@ typedef enum kind { KIND_STRING, KIND_OBJECT, KIND_BOOL } kind;
 
 static weir_status check_ignored(const json_t *root, weir_api_error *error)
 {
-    static const struct { const char *key; kind type; } ignored[] = {
-        { "user", KIND_STRING }, { "metadata", KIND_OBJECT }, { "store", KIND_BOOL }, { "service_tier", KIND_STRING },
-        { "parallel_tool_calls", KIND_BOOL }, { "safety_identifier", KIND_STRING }, { "prompt_cache_key", KIND_STRING },
+    static const struct {
+        const char *key;
+        kind        type;
+    } ignored[] = {
+        { "user", KIND_STRING },
+        { "metadata", KIND_OBJECT },
+        { "store", KIND_BOOL },
+        { "service_tier", KIND_STRING },
+        { "parallel_tool_calls", KIND_BOOL },
+        { "safety_identifier", KIND_STRING },
+        { "prompt_cache_key", KIND_STRING },
     };
     for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
         const json_t *const value = weir_field(root, ignored[i].key);
         if (value == NULL) continue;
         switch (ignored[i].type) {
-        case KIND_STRING: if (!json_is_string(value)) return weir_api_bad(error, ignored[i].key, "%s must be a string", ignored[i].key); break;
-        case KIND_OBJECT: if (!json_is_object(value)) return weir_api_bad(error, ignored[i].key, "%s must be an object", ignored[i].key); break;
-        case KIND_BOOL: if (!json_is_boolean(value)) return weir_api_bad(error, ignored[i].key, "%s must be true or false", ignored[i].key); break;
+        case KIND_STRING:
+            if (!json_is_string(value)) return weir_api_bad(error, ignored[i].key, "%s must be a string", ignored[i].key);
+            break;
+        case KIND_OBJECT:
+            if (!json_is_object(value)) return weir_api_bad(error, ignored[i].key, "%s must be an object", ignored[i].key);
+            break;
+        case KIND_BOOL:
+            if (!json_is_boolean(value)) return weir_api_bad(error, ignored[i].key, "%s must be true or false", ignored[i].key);
+            break;
         }
     }
     return WEIR_OK;
@@ -55,8 +69,9 @@ static weir_status check_response_format(const json_t *root, weir_api_error *err
 
 static weir_status check_absent_features(const json_t *root, weir_api_error *error)
 {
-    static const char *const absent_keys[] = { "suffix", "functions", "function_call", "audio", "prediction", "web_search_options",
-                                               "guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar", "json_schema" };
+    static const char *const absent_keys[] = { "suffix",        "functions",          "function_call", "audio",
+                                               "prediction",    "web_search_options", "guided_json",   "guided_regex",
+                                               "guided_choice", "guided_grammar",     "grammar",       "json_schema" };
     for (size_t i = 0; i < sizeof absent_keys / sizeof absent_keys[0]; i++)
         if (weir_field(root, absent_keys[i]) != NULL) return absent(error, absent_keys[i]);
     bool    progress = false;
@@ -111,7 +126,7 @@ static bool read_id_key(const char *key, int32_t n_vocab, int32_t *id)
 
 static weir_status read_bias(weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error)
 {
-    static const char key[] = "logit_bias";
+    static const char   key[] = "logit_bias";
     const json_t *const bias = weir_field(root, key);
     if (bias == NULL) return WEIR_OK;
     const size_t count = json_object_size(bias);
@@ -122,7 +137,8 @@ static weir_status read_bias(weir_openai_request *request, const json_t *root, i
     const char *name;
     json_t     *value;
     size_t      i = 0;
-    json_object_foreach((json_t *)bias, name, value) {
+    json_object_foreach((json_t *)bias, name, value)
+    {
         const double number = json_number_value(value);
         if (!read_id_key(name, n_vocab, &request->bias[i].id))
             return weir_api_bad(error, key, "logit_bias: %s is no token id of this model", weir_quote(name).text);
@@ -176,8 +192,7 @@ static weir_status read_stop(weir_stop_list *list, const json_t *root, weir_api_
     const json_t *const stop = weir_field(root, "stop");
     if (stop == NULL) return WEIR_OK;
     if (!json_is_array(stop)) return add_stop(list, stop, error);
-    if (json_array_size(stop) > WEIR_STOP_STRINGS)
-        return weir_api_bad(error, "stop", "stop holds more than %d strings", WEIR_STOP_STRINGS);
+    if (json_array_size(stop) > WEIR_STOP_STRINGS) return weir_api_bad(error, "stop", "stop holds more than %d strings", WEIR_STOP_STRINGS);
     for (size_t i = 0; i < json_array_size(stop); i++) WEIR_TRY(add_stop(list, json_array_get(stop, i), error));
     return WEIR_OK;
 }
@@ -190,8 +205,7 @@ static weir_status read_length(weir_openai_request *request, const json_t *root,
     if (request->chat) WEIR_TRY(weir_field_integer(root, "max_completion_tokens", 1, INT64_MAX, &request->max_tokens, error));
     int64_t least = 0;
     WEIR_TRY(weir_field_integer(root, "min_tokens", 0, INT32_MAX, &least, error));
-    if (request->max_tokens >= 0 && least > request->max_tokens)
-        return weir_api_bad(error, "min_tokens", "min_tokens is above max_tokens");
+    if (request->max_tokens >= 0 && least > request->max_tokens) return weir_api_bad(error, "min_tokens", "min_tokens is above max_tokens");
     request->min_tokens = (int32_t)least;
     return WEIR_OK;
 }
@@ -281,7 +295,8 @@ static weir_status read_variables(weir_openai_request *request, const json_t *ro
     if (request->variables == NULL) return out_of_memory(error);
     const char *name;
     json_t     *value;
-    json_object_foreach((json_t *)source, name, value) {
+    json_object_foreach((json_t *)source, name, value)
+    {
         if (strcmp(name, "enable_thinking") != 0) return weir_api_bad(error, key, "unknown template variable %s", weir_quote(name).text);
         if (!json_is_boolean(value)) return weir_api_bad(error, key, "enable_thinking must be true or false");
         if (json_object_set_new(request->variables, name, json_boolean(json_is_true(value))) != 0) return out_of_memory(error);
@@ -331,8 +346,11 @@ static bool is_list_of_prompts(const json_t *prompt)
     return json_is_string(first) || json_is_array(first);
 }
 
-size_t weir_openai_prompt_count(const json_t *prompt) { return is_list_of_prompts(prompt) ? json_array_size(prompt) : 1; }
-const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index) { return is_list_of_prompts(prompt) ? json_array_get(prompt, index) : prompt; }
+size_t        weir_openai_prompt_count(const json_t *prompt) { return is_list_of_prompts(prompt) ? json_array_size(prompt) : 1; }
+const json_t *weir_openai_prompt_at(const json_t *prompt, size_t index)
+{
+    return is_list_of_prompts(prompt) ? json_array_get(prompt, index) : prompt;
+}
 
 static weir_status read_prompt(weir_openai_request *request, const json_t *root, int32_t n_vocab, weir_api_error *error)
 {
@@ -387,8 +405,10 @@ weir_status weir_openai_request_read(weir_openai_request *out, bool chat, const 
     weir_openai_request request = { .chat = chat, .cache_prompt = true };
     WEIR_TRY(weir_json_read(&request.root, text, n, error));
     const weir_status status = read_all(&request, limits, error);
-    if (status == WEIR_OK) *out = request;
-    else weir_openai_request_free(&request);
+    if (status == WEIR_OK)
+        *out = request;
+    else
+        weir_openai_request_free(&request);
     return status;
 }
 

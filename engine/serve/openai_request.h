@@ -24,17 +24,17 @@ typedef struct weir_request_limits {
 } weir_request_limits;
 
 typedef struct weir_openai_request {
-    bool          chat, stream, include_usage, echo, logprobs, ignore_eos, cache_prompt;
-    int32_t       n, n_top_logprobs, min_tokens;
-    int64_t       max_tokens; /* -1: up to the end of the window */
-    weir_sampling sampling;   /* seed is set in any case; bias points into `bias` */
+    bool             chat, stream, include_usage, echo, logprobs, ignore_eos, cache_prompt;
+    int32_t          n, n_top_logprobs, min_tokens;
+    int64_t          max_tokens; /* -1: up to the end of the window */
+    weir_sampling    sampling;   /* seed is set in any case; bias points into `bias` */
     weir_logit_bias *bias;
-    weir_stop_list stop;
-    char          *cache_salt; /* NULL: none */
-    json_t        *messages, *tools, *variables; /* chat: new values; tools NULL unless the model is to see them */
-    bool           add_generation_prompt, continue_final_message;
-    const json_t  *prompt;    /* completions: checked for its shape, see weir_openai_prompt_count */
-    json_t        *root;      /* owner of the prompt */
+    weir_stop_list   stop;
+    char            *cache_salt; /* NULL: none */
+    json_t          *messages, *tools, *variables; /* chat: new values; tools NULL unless the model is to see them */
+    bool             add_generation_prompt, continue_final_message;
+    const json_t    *prompt;    /* completions: checked for its shape, see weir_openai_prompt_count */
+    json_t          *root;      /* owner of the prompt */
 } weir_openai_request;
 
 /* text [n] is the body, text[n] == 0. *out is set only on success; end it with weir_openai_request_free. */

@@ -13,9 +13,14 @@ static const char *text_of(const weir_buffer *buffer) { return buffer->data != N
 static void write_head(weir_json_out *json, const weir_generation *g, bool chunk)
 {
     const weir_server_options *const options = &g->exchange->server->options;
-    const char *const object = !g->request.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-    const struct { const char *key, *value; } texts[] = {
-        { "id", g->id }, { "object", object }, { "model", options->model_name }, { "system_fingerprint", options->fingerprint },
+    const char *const                object = !g->request.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+    const struct {
+        const char *key, *value;
+    } texts[] = {
+        { "id", g->id },
+        { "object", object },
+        { "model", options->model_name },
+        { "system_fingerprint", options->fingerprint },
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         weir_json_key(json, texts[i].key);
@@ -56,8 +61,14 @@ static void write_times(weir_json_out *json, const char *prefix, int64_t n, int6
 {
     const double ms = (double)ns * 1e-6;
     char         key[48];
-    const struct { const char *suffix; double value; } fields[] = {
-        { "n", (double)n }, { "ms", ms }, { "per_token_ms", n > 0 ? ms / (double)n : 0 }, { "per_second", ms > 0 ? (double)n * 1e3 / ms : 0 },
+    const struct {
+        const char *suffix;
+        double      value;
+    } fields[] = {
+        { "n", (double)n },
+        { "ms", ms },
+        { "per_token_ms", n > 0 ? ms / (double)n : 0 },
+        { "per_second", ms > 0 ? (double)n * 1e3 / ms : 0 },
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         (void)snprintf(key, sizeof key, "%s_%s", prefix, fields[i].suffix);
@@ -128,9 +139,9 @@ static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
     weir_detokenizer   bytes = { 0 };
     weir_buffer        text = { 0 };
     for (size_t i = 0; i < prompt->ids.count && status == WEIR_OK; i++) {
-        const bool known = i >= missing && i > 0;
-        size_t     n;
-        bool       special;
+        const bool        known = i >= missing && i > 0;
+        size_t            n;
+        bool              special;
         const char *const raw = weir_tokenizer_token_bytes(g->exchange->server->options.tokenizer, prompt->ids.data[i], &n, &special);
         status = weir_scores_add(&placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
                                  known ? from->top + (i - missing) * from->width : NULL, known ? from->n_top[i - missing] : 0, offset);
@@ -168,8 +179,10 @@ static void write_logprobs(weir_json_out *json, weir_generation *g, size_t choic
 static void write_finish(weir_json_out *json, const char *reason)
 {
     weir_json_key(json, "finish_reason");
-    if (reason != NULL) weir_json_string(json, reason);
-    else weir_json_null(json);
+    if (reason != NULL)
+        weir_json_string(json, reason);
+    else
+        weir_json_null(json);
 }
 
 /* ---- whole answers ---------------------------------------------------------------------------------------------------- */
@@ -183,8 +196,10 @@ static void write_message(weir_json_out *json, const weir_generation *g, size_t 
     weir_json_key(json, "role");
     weir_json_string(json, "assistant");
     weir_json_key(json, "content");
-    if (calls && answer->content.size == 0) weir_json_null(json);
-    else weir_json_bytes(json, text_of(&answer->content), answer->content.size);
+    if (calls && answer->content.size == 0)
+        weir_json_null(json);
+    else
+        weir_json_bytes(json, text_of(&answer->content), answer->content.size);
     weir_json_key(json, "refusal");
     weir_json_null(json);
     if (answer->reasoning.size > 0) write_reasoning(json, g, &answer->reasoning);
@@ -198,8 +213,10 @@ static void write_echoed_text(weir_json_out *json, const weir_buffer *echo, cons
     weir_status status = weir_buffer_add(&both, text_of(echo), echo->size);
     if (status == WEIR_OK) status = weir_buffer_add(&both, text_of(content), content->size);
     weir_json_key(json, "text");
-    if (status == WEIR_OK) weir_json_bytes(json, both.data, both.size);
-    else if (json->status == WEIR_OK) json->status = status;
+    if (status == WEIR_OK)
+        weir_json_bytes(json, both.data, both.size);
+    else if (json->status == WEIR_OK)
+        json->status = status;
     weir_buffer_free(&both);
 }
 
@@ -215,8 +232,10 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
         if (g->request.echo && g->request.logprobs && i % (size_t)g->request.n == 0) WEIR_TRY(place_prompt_scores(g, prompt));
         weir_json_open(&json, '{');
         write_integer(&json, "index", (int64_t)i);
-        if (g->request.chat) write_message(&json, g, i);
-        else write_echoed_text(&json, &prompt->echo, &g->answers[i].content);
+        if (g->request.chat)
+            write_message(&json, g, i);
+        else
+            write_echoed_text(&json, &prompt->echo, &g->answers[i].content);
         write_logprobs(&json, g, i, g->request.echo);
         write_finish(&json, weir_answer_reason(&g->answers[i]));
         weir_json_close(&json, '}');
@@ -274,8 +293,10 @@ static weir_status write_chunk(weir_buffer *out, weir_generation *g, size_t choi
     weir_json_open(&json, '[');
     weir_json_open(&json, '{');
     write_integer(&json, "index", (int64_t)choice);
-    if (g->request.chat) write_delta(&json, g, choice, kind);
-    else write_text(&json, g, choice, kind);
+    if (g->request.chat)
+        write_delta(&json, g, choice, kind);
+    else
+        write_text(&json, g, choice, kind);
     const bool scores = kind == CHUNK_CONTENT || (kind == CHUNK_ROLE && !g->request.chat);
     if (scores && g->request.logprobs) {
         write_logprobs(&json, g, choice, kind == CHUNK_ROLE);

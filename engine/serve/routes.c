@@ -35,8 +35,10 @@ static void run_metrics(weir_exchange *x)
     weir_buffer       text = { 0 };
     const weir_status status = weir_metrics_write(&text, &server->metrics, &stats, weir_service_info_of(server->options.service),
                                                   server->options.model_name, server->options.metrics_vllm);
-    if (status == WEIR_OK) weir_reply_text(x, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
-    else weir_reply_status(x, status);
+    if (status == WEIR_OK)
+        weir_reply_text(x, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
+    else
+        weir_reply_status(x, status);
     weir_buffer_free(&text);
 }
 
@@ -56,9 +58,13 @@ static void write_model(weir_json_out *json, const weir_server *server)
     weir_json_integer(json, info->window);
     weir_json_key(json, "meta");
     weir_json_open(json, '{');
-    const struct { const char *key; int64_t value; } meta[] = {
-        { "vocab_type", 2 }, { "n_vocab", info->n_vocab }, { "n_ctx_train", info->trained_context }, { "n_embd", info->d_model },
-        { "n_layer", info->n_layers }, { "n_params", info->n_parameters }, { "size", info->model_bytes },
+    const struct {
+        const char *key;
+        int64_t     value;
+    } meta[] = {
+        { "vocab_type", 2 },           { "n_vocab", info->n_vocab },  { "n_ctx_train", info->trained_context },
+        { "n_embd", info->d_model },   { "n_layer", info->n_layers }, { "n_params", info->n_parameters },
+        { "size", info->model_bytes },
     };
     for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) {
         weir_json_key(json, meta[i].key);
@@ -87,7 +93,8 @@ static void run_model(weir_exchange *x)
 {
     const char *const name = x->path + strlen(x->route->path);
     if (strcmp(name, x->server->options.model_name) != 0) {
-        (void)!weir_api_fail(&x->error, 404, "model_not_found", "model", "the model %s is not served here; see /v1/models", weir_quote(name).text);
+        (void)!weir_api_fail(&x->error, 404, "model_not_found", "model", "the model %s is not served here; see /v1/models",
+                             weir_quote(name).text);
         weir_reply_error(x);
         return;
     }
@@ -104,19 +111,36 @@ static void run_props(weir_exchange *x)
     weir_buffer                      text = { 0 };
     weir_json_out                    json = { .buffer = &text };
     weir_json_open(&json, '{');
-    const struct { const char *key, *value; } texts[] = {
-        { "model", options->model_name }, { "version", options->version }, { "system_fingerprint", options->fingerprint },
+    const struct {
+        const char *key, *value;
+    } texts[] = {
+        { "model", options->model_name },
+        { "version", options->version },
+        { "system_fingerprint", options->fingerprint },
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         weir_json_key(&json, texts[i].key);
         weir_json_string(&json, texts[i].value);
     }
-    const struct { const char *key; int64_t value; } numbers[] = {
-        { "total_slots", info->n_slots }, { "queue_limit", info->queue_limit }, { "n_ctx", info->window }, { "max_n", info->n_slots },
-        { "body_limit", options->body_limit }, { "header_limit", options->header_limit }, { "max_connections", options->max_connections },
-        { "read_timeout_ms", options->read_timeout_ms }, { "write_timeout_ms", options->write_timeout_ms }, { "ping_ms", options->ping_ms },
-        { "max_stop_strings", WEIR_STOP_STRINGS }, { "max_prompts", WEIR_PROMPTS }, { "max_logit_bias", WEIR_BIAS_ENTRIES },
-        { "kv_pages_total", info->kv_pages_total }, { "kv_page_bytes", info->kv_page_bytes },
+    const struct {
+        const char *key;
+        int64_t     value;
+    } numbers[] = {
+        { "total_slots", info->n_slots },
+        { "queue_limit", info->queue_limit },
+        { "n_ctx", info->window },
+        { "max_n", info->n_slots },
+        { "body_limit", options->body_limit },
+        { "header_limit", options->header_limit },
+        { "max_connections", options->max_connections },
+        { "read_timeout_ms", options->read_timeout_ms },
+        { "write_timeout_ms", options->write_timeout_ms },
+        { "ping_ms", options->ping_ms },
+        { "max_stop_strings", WEIR_STOP_STRINGS },
+        { "max_prompts", WEIR_PROMPTS },
+        { "max_logit_bias", WEIR_BIAS_ENTRIES },
+        { "kv_pages_total", info->kv_pages_total },
+        { "kv_page_bytes", info->kv_page_bytes },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         weir_json_key(&json, numbers[i].key);

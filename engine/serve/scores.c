@@ -32,8 +32,10 @@ static weir_status grow(weir_scores *scores)
     const size_t capacity = scores->capacity < 16 ? 16 : scores->capacity * 2;
     size_t       tops;
     if (!weir_mul_size(&tops, capacity, scores->width)) return WEIR_ENOMEM;
-    if (!grow_one((void **)&scores->id, capacity, sizeof *scores->id) || !grow_one((void **)&scores->logprob, capacity, sizeof *scores->logprob) ||
-        !grow_one((void **)&scores->n_top, capacity, sizeof *scores->n_top) || !grow_one((void **)&scores->top, tops, sizeof *scores->top) ||
+    if (!grow_one((void **)&scores->id, capacity, sizeof *scores->id) ||
+        !grow_one((void **)&scores->logprob, capacity, sizeof *scores->logprob) ||
+        !grow_one((void **)&scores->n_top, capacity, sizeof *scores->n_top) ||
+        !grow_one((void **)&scores->top, tops, sizeof *scores->top) ||
         !grow_one((void **)&scores->offset, capacity, sizeof *scores->offset))
         return WEIR_ENOMEM;
     scores->capacity = capacity;
@@ -125,7 +127,7 @@ typedef struct part {
 
 static void write_name(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, bool key)
 {
-    weir_buffer name = { 0 };
+    weir_buffer       name = { 0 };
     const weir_status status = token_name(&name, tokenizer, id);
     if (status != WEIR_OK && out->status == WEIR_OK) out->status = status;
     if (status == WEIR_OK) weir_json_bytes(out, name.data, name.size);
@@ -170,11 +172,16 @@ void weir_scores_write_completion(weir_json_out *out, const weir_scores *prompt,
         for (int p = 0; p < 2; p++) {
             const weir_scores *const s = parts[p].scores;
             for (size_t i = parts[p].from; i < s->count; i++) {
-                if (field == 0) write_name(out, tokenizer, s->id[i], false);
-                else if (field == 2) write_top(out, s, i, tokenizer);
-                else if (field == 3) weir_json_integer(out, s->offset[i]);
-                else if (isnan(s->logprob[i])) weir_json_null(out);
-                else weir_json_number(out, (double)s->logprob[i]);
+                if (field == 0)
+                    write_name(out, tokenizer, s->id[i], false);
+                else if (field == 2)
+                    write_top(out, s, i, tokenizer);
+                else if (field == 3)
+                    weir_json_integer(out, s->offset[i]);
+                else if (isnan(s->logprob[i]))
+                    weir_json_null(out);
+                else
+                    weir_json_number(out, (double)s->logprob[i]);
             }
         }
         weir_json_close(out, ']');

@@ -9,16 +9,17 @@ extern "C" {
 #endif
 
 typedef struct weir_scores {
-    int32_t      *id;      /* [count] */
+    int32_t      *id; /* [count] */
     float        *logprob; /* [count] NaN: none (the first prompt token) */
-    int32_t      *n_top;   /* [count] */
-    weir_logprob *top;     /* [count, width] best first */
-    int64_t      *offset;  /* [count] code points of the text before this token */
+    int32_t      *n_top; /* [count] */
+    weir_logprob *top; /* [count, width] best first */
+    int64_t      *offset; /* [count] code points of the text before this token */
     size_t        count, capacity, width;
 } weir_scores; /* zero-initialise, then set width */
 
-void weir_scores_free(weir_scores *scores);
-WEIR_MUST_CHECK weir_status weir_scores_add(weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top, int64_t offset);
+void                        weir_scores_free(weir_scores *scores);
+WEIR_MUST_CHECK weir_status weir_scores_add(weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top,
+                                            int64_t offset);
 
 /* The array `content` of a chat answer, tokens [from, count). */
 void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer);

@@ -38,14 +38,17 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
     server->loopback = address_is_loopback(address->ai_addr);
     if (!server->loopback && server->access.n_keys == 0 && !o->insecure)
         return weir_error_set(error, WEIR_ECONFIG,
-            "server.host %s can be reached from other machines and no API key is set; set server.api_key, or server.insecure if that is meant", o->host);
+                              "server.host %s can be reached from other machines and no API key is set; set server.api_key, or "
+                              "server.insecure if that is meant",
+                              o->host);
     server->listen_fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (server->listen_fd < 0) return weir_error_set(error, WEIR_EIO, "cannot make a socket: %s", strerror(errno));
     const int one = 1;
     (void)setsockopt(server->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(server->listen_fd, address->ai_addr, address->ai_addrlen) != 0 || listen(server->listen_fd, 1024) != 0) {
         if (errno == EADDRINUSE)
-            return weir_error_set(error, WEIR_EIO, "port %d of %s is in use by another program; choose another with server.port", o->port, o->host);
+            return weir_error_set(error, WEIR_EIO, "port %d of %s is in use by another program; choose another with server.port", o->port,
+                                  o->host);
         return weir_error_set(error, WEIR_EIO, "cannot listen on %s port %d: %s", o->host, o->port, strerror(errno));
     }
     return WEIR_OK;
@@ -60,7 +63,8 @@ static weir_status open_socket(weir_server *server, weir_error *error)
     const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     struct addrinfo      *found = NULL;
     const int             why = getaddrinfo(o->host, port, &hints, &found);
-    if (why != 0) return weir_error_set(error, WEIR_ECONFIG, "server.host %s is no address of this machine: %s", o->host, gai_strerror(why));
+    if (why != 0)
+        return weir_error_set(error, WEIR_ECONFIG, "server.host %s is no address of this machine: %s", o->host, gai_strerror(why));
     const struct addrinfo *pick = found; /* "localhost" may give ::1 first on a machine without IPv6 */
     for (const struct addrinfo *a = found; a != NULL; a = a->ai_next)
         if (a->ai_family == AF_INET && pick->ai_family != AF_INET) pick = a;
@@ -72,7 +76,8 @@ static weir_status open_socket(weir_server *server, weir_error *error)
     socklen_t               size = sizeof bound;
     if (getsockname(server->listen_fd, (struct sockaddr *)&bound, &size) != 0)
         return weir_error_set(error, WEIR_EIO, "cannot read the bound port: %s", strerror(errno));
-    server->port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port);
+    server->port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port
+                                                    : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port);
     return WEIR_OK;
 }
 
@@ -88,15 +93,20 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
     (void)pthread_mutex_init(&server->workers.lock, NULL);
     (void)pthread_cond_init(&server->workers.wake, NULL);
     const weir_service_info *const info = weir_service_info_of(options->service);
-    server->limits = (weir_request_limits){ .model_name = server->options.model_name, .n_vocab = info->n_valid_vocab, .n_slots = info->n_slots,
-                                            .window = info->window, .sampling = options->sampling };
+    server->limits = (weir_request_limits){ .model_name = server->options.model_name,
+                                            .n_vocab = info->n_valid_vocab,
+                                            .n_slots = info->n_slots,
+                                            .window = info->window,
+                                            .sampling = options->sampling };
     server->thinks = weir_tokenizer_find(options->tokenizer, "<think>", 7) >= 0;
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < options->n_keys && status == WEIR_OK; i++)
         status = weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);
     if (status == WEIR_OK) status = open_socket(server, error);
-    if (status == WEIR_OK) *out = server;
-    else weir_server_close(server);
+    if (status == WEIR_OK)
+        *out = server;
+    else
+        weir_server_close(server);
     return status;
 }
 
@@ -104,21 +114,18 @@ weir_status weir_server_start(weir_server *server, weir_error *error)
 {
     enum { REPLY_HEADER_BYTES = 8 << 10 }; /* MHD builds reply headers in the connection's pool as well */
     const weir_server_options *const o = &server->options;
-    const int64_t longest_ms = o->read_timeout_ms > o->write_timeout_ms ? o->read_timeout_ms : o->write_timeout_ms;
+    const int64_t                    longest_ms = o->read_timeout_ms > o->write_timeout_ms ? o->read_timeout_ms : o->write_timeout_ms;
     WEIR_TRY(weir_workers_start(&server->workers, o->n_workers, error));
     if (pthread_create(&server->watcher, NULL, weir_watch_run, server) != 0)
         return weir_error_set(error, WEIR_ENOMEM, "cannot start the server's watcher thread");
     server->watching = true;
     server->daemon = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, weir_http_handle, server,
-        MHD_OPTION_LISTEN_SOCKET, server->listen_fd,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)o->header_limit + REPLY_HEADER_BYTES,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(longest_ms / 1000 + 2), /* the watcher is more exact; this is for plain replies */
-        MHD_OPTION_NOTIFY_COMPLETED, weir_http_completed, server,
-        MHD_OPTION_NOTIFY_CONNECTION, weir_http_connection, server,
-        MHD_OPTION_URI_LOG_CALLBACK, weir_http_target, server,
-        MHD_OPTION_END);
+                                      MHD_OPTION_LISTEN_SOCKET, server->listen_fd, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                                      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)o->header_limit + REPLY_HEADER_BYTES,
+                                      MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                                      (unsigned)(longest_ms / 1000 + 2), /* the watcher is more exact; this is for plain replies */
+                                      MHD_OPTION_NOTIFY_COMPLETED, weir_http_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
+                                      weir_http_connection, server, MHD_OPTION_URI_LOG_CALLBACK, weir_http_target, server, MHD_OPTION_END);
     if (server->daemon == NULL) return weir_error_set(error, WEIR_EIO, "cannot start the HTTP daemon: %s", strerror(errno));
     server->listen_fd = -1; /* MHD's now */
     return WEIR_OK;

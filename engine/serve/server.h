@@ -21,22 +21,22 @@ typedef enum weir_reasoning_field { WEIR_REASONING_CONTENT, WEIR_REASONING, WEIR
 
 /* Zero means the default named beside a field. Borrowed until weir_server_close. */
 typedef struct weir_server_options {
-    const char *host;                    /* NULL: 127.0.0.1 */
-    int         port;                    /* 0: any free one, see weir_server_port */
-    bool        insecure;                /* allow other addresses than loopback without a key */
-    const char *const *keys;             /* [n_keys] API keys; copied as digests */
-    size_t      n_keys;
-    int64_t     body_limit, header_limit, body_memory_limit; /* bytes: 16 MiB, 32 KiB, 16 x body_limit (all bodies together) */
-    int64_t     max_connections;         /* 1024 */
-    int64_t     read_timeout_ms, write_timeout_ms, ping_ms;  /* 30 s, 30 s, 15 s */
-    int         n_workers;               /* threads that parse, render and tokenise: 2 */
-    const char *model_name;              /* NULL: the service's */
-    const char *fingerprint;             /* system_fingerprint, e.g. version-model-policy; NULL: "weir" */
-    const char *version;                 /* NULL: "0" */
-    bool        metrics_vllm;            /* repeat the known names with the prefix vllm: */
+    const char          *host;                    /* NULL: 127.0.0.1 */
+    int                  port;                    /* 0: any free one, see weir_server_port */
+    bool                 insecure;                /* allow other addresses than loopback without a key */
+    const char *const   *keys;             /* [n_keys] API keys; copied as digests */
+    size_t               n_keys;
+    int64_t              body_limit, header_limit, body_memory_limit; /* bytes: 16 MiB, 32 KiB, 16 x body_limit (all bodies together) */
+    int64_t              max_connections;         /* 1024 */
+    int64_t              read_timeout_ms, write_timeout_ms, ping_ms;  /* 30 s, 30 s, 15 s */
+    int                  n_workers;               /* threads that parse, render and tokenise: 2 */
+    const char          *model_name;              /* NULL: the service's */
+    const char          *fingerprint;             /* system_fingerprint, e.g. version-model-policy; NULL: "weir" */
+    const char          *version;                 /* NULL: "0" */
+    bool                 metrics_vllm;            /* repeat the known names with the prefix vllm: */
     weir_reasoning_field reasoning_field;
-    weir_sampling sampling;              /* what a request that says nothing gets */
-    int         log_fd;                  /* one JSON line per request; -1: none */
+    weir_sampling        sampling;              /* what a request that says nothing gets */
+    int                  log_fd;                  /* one JSON line per request; -1: none */
     /* the model */
     weir_service             *service;
     const weir_tokenizer     *tokenizer;
@@ -48,7 +48,7 @@ typedef struct weir_server_options {
 WEIR_MUST_CHECK weir_status weir_server_open(weir_server **out, const weir_server_options *options, weir_error *error);
 /* Begins to answer. */
 WEIR_MUST_CHECK weir_status weir_server_start(weir_server *server, weir_error *error);
-int weir_server_port(const weir_server *server);
+int                         weir_server_port(const weir_server *server);
 
 /* New model requests get 503, /v1/models too; returns when the running ones have ended, or at the deadline (CLOCK_MONOTONIC), having
  * cancelled the rest. The service is not drained: that is the caller's next step. */

@@ -35,7 +35,7 @@ static void compress(uint32_t state[8], const uint8_t block[64])
 
 weir_sha256 weir_sha256_of(const void *data, size_t n)
 {
-    uint32_t state[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+    uint32_t       state[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
     const uint8_t *at = data;
     size_t         left = n;
     for (; left >= 64; at += 64, left -= 64) compress(state, at);

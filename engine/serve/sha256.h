@@ -7,7 +7,9 @@
 extern "C" {
 #endif
 
-typedef struct weir_sha256 { uint8_t bytes[32]; } weir_sha256;
+typedef struct weir_sha256 {
+    uint8_t bytes[32];
+} weir_sha256;
 weir_sha256 weir_sha256_of(const void *data, size_t n);
 
 #ifdef __cplusplus

@@ -15,8 +15,8 @@ static weir_status encode_text(weir_ids *ids, const weir_server *server, const j
     WEIR_TRY(weir_field_bool(root, "add_special", &options.add_special, error));
     WEIR_TRY(weir_field_bool(root, "add_special_tokens", &options.add_special, error));
     WEIR_TRY(weir_field_bool(root, "parse_special", &options.parse_special, error));
-    const weir_status status = weir_tokenizer_encode(server->options.tokenizer, ids, json_string_value(text), json_string_length(text),
-                                                     &options, &why);
+    const weir_status status =
+        weir_tokenizer_encode(server->options.tokenizer, ids, json_string_value(text), json_string_length(text), &options, &why);
     if (status != WEIR_OK) weir_api_from_status(error, status, why.text);
     return status;
 }
@@ -65,8 +65,10 @@ static weir_status write_ids(weir_buffer *out, const weir_server *server, const 
     weir_json_key(&json, "tokens");
     weir_json_open(&json, '[');
     for (size_t i = 0; i < ids->count; i++) {
-        if (with_pieces) write_piece(&json, server->options.tokenizer, ids->data[i]);
-        else weir_json_integer(&json, ids->data[i]);
+        if (with_pieces)
+            write_piece(&json, server->options.tokenizer, ids->data[i]);
+        else
+            weir_json_integer(&json, ids->data[i]);
     }
     weir_json_close(&json, ']');
     weir_json_key(&json, "count");

@@ -23,7 +23,9 @@ void weir_tool_parser_free(weir_tool_parser *parser)
     weir_buffer_free(&parser->held);
 }
 
-typedef struct range { const char *begin, *end; } range;
+typedef struct range {
+    const char *begin, *end;
+} range;
 
 static range trim(range r)
 {
@@ -121,7 +123,8 @@ static bool read_parameters(const weir_tool_parser *parser, json_t *arguments, r
         rest.begin = name_end + 1;
         const char *const stop = find(rest, end_tag);
         const range       value = without_line_ends((range){ rest.begin, stop != NULL ? stop : rest.end });
-        const bool set = name != NULL && json_object_set_new(arguments, name, read_value(value, type_of(parser->tools, function, name))) == 0;
+        const bool        set =
+            name != NULL && json_object_set_new(arguments, name, read_value(value, type_of(parser->tools, function, name))) == 0;
         free(name);
         if (!set) return false;
         if (stop == NULL) return true;
@@ -136,7 +139,7 @@ static bool parse_xml_form(weir_tool_parser *parser, range block)
     const range       name = { block.begin + sizeof tag - 1, block.end };
     const char *const name_end = memchr(name.begin, '>', (size_t)(name.end - name.begin));
     if (name_end == NULL) return false;
-    range rest = { name_end + 1, block.end };
+    range             rest = { name_end + 1, block.end };
     const char *const stop = find(rest, "</function>");
     if (stop != NULL) rest.end = stop;
     json_t *const arguments = json_object();

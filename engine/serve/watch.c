@@ -22,7 +22,9 @@ static uint64_t received_bytes(int fd)
     struct tcp_info info;
     socklen_t       size = sizeof info;
     memset(&info, 0, sizeof info);
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(uint64_t)) return 0;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+        size < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(uint64_t))
+        return 0;
     return info.tcpi_bytes_received;
 }
 
@@ -40,8 +42,10 @@ void weir_watch_closed(weir_server *server, weir_connection *connection)
 {
     (void)pthread_mutex_lock(&server->registry_lock);
     if (connection->next != NULL) connection->next->previous = connection->previous;
-    if (connection->previous != NULL) connection->previous->next = connection->next;
-    else if (server->connections == connection) server->connections = connection->next;
+    if (connection->previous != NULL)
+        connection->previous->next = connection->next;
+    else if (server->connections == connection)
+        server->connections = connection->next;
     (void)pthread_mutex_unlock(&server->registry_lock);
 }
 
@@ -76,7 +80,8 @@ void weir_watch_answer_and_end(int fd, const weir_api_error *error)
 {
     weir_buffer body = { 0 }, text = { 0 };
     if (weir_api_error_write(&body, error) == WEIR_OK &&
-        weir_buffer_format(&text, "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s",
+        weir_buffer_format(&text,
+                           "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s",
                            error->status, body.size, error->retry_after > 0 ? "Retry-After: 5\r\n" : "", body.data) == WEIR_OK)
         (void)!send(fd, text.data, text.size, MSG_DONTWAIT | MSG_NOSIGNAL);
     weir_buffer_free(&body);
@@ -118,7 +123,8 @@ static void look_at_body(weir_server *server, weir_connection *connection, int64
 {
     const bool    not_begun = connection->chunked && connection->body_bytes == 0 && now_ns - connection->since_ns > first_chunk_ns;
     const int64_t earned_ns = (int64_t)(connection->body_bytes / BODY_BYTES_PER_SECOND) * 1000000000;
-    if (not_begun) refuse(connection, 400, "the chunked body did not begin");
+    if (not_begun)
+        refuse(connection, 400, "the chunked body did not begin");
     else if (now_ns - connection->since_ns > server->options.read_timeout_ms * 1000000 + earned_ns)
         refuse(connection, 408, "the body did not arrive in time");
 }
@@ -127,8 +133,10 @@ static void look_at_answer(weir_server *server, weir_connection *connection, int
 {
     const int64_t limit_ns = server->options.write_timeout_ms * 1000000;
     const bool    stuck = connection->writing_ns != 0 && now_ns - connection->writing_ns > limit_ns;
-    if (left || stuck) weir_exchange_leave(connection->exchange);
-    else weir_stream_tick(connection->exchange, now_ns);
+    if (left || stuck)
+        weir_exchange_leave(connection->exchange);
+    else
+        weir_stream_tick(connection->exchange, now_ns);
     if (stuck) (void)shutdown(connection->fd, SHUT_RDWR);
 }
 

@@ -8,8 +8,10 @@ static void enqueue(weir_workers *workers, weir_exchange *exchange)
 {
     exchange->next_work = NULL;
     exchange->queued = true;
-    if (workers->last != NULL) workers->last->next_work = exchange;
-    else workers->first = exchange;
+    if (workers->last != NULL)
+        workers->last->next_work = exchange;
+    else
+        workers->first = exchange;
     workers->last = exchange;
     (void)pthread_cond_signal(&workers->wake);
 }

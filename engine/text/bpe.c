@@ -94,7 +94,8 @@ weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out, const weir
     WEIR_TRY(reserve(scratch, n));
     scratch->heap_size = 0;
     for (size_t i = 0; i < n; i++)
-        scratch->symbols[i] = (weir_symbol){ .id = byte_ids[(unsigned char)piece[i]], .previous = i == 0 ? none : (uint32_t)(i - 1),
+        scratch->symbols[i] = (weir_symbol){ .id = byte_ids[(unsigned char)piece[i]],
+                                             .previous = i == 0 ? none : (uint32_t)(i - 1),
                                              .next = i + 1 == n ? none : (uint32_t)(i + 1) };
     for (size_t i = 0; i < n; i++) look(scratch, merges, (uint32_t)i);
     while (scratch->heap_size > 0) {

@@ -19,7 +19,7 @@ struct weir_chat_template {
 
 weir_status weir_chat_template_open(weir_chat_template **out, const char *text, size_t length, weir_error *error)
 {
-    weir_error          detail = {0};
+    weir_error          detail = { 0 };
     weir_chat_template *chat = NULL;
     if (length > TEMPLATE_LIMIT)
         return weir_error_set(error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length, TEMPLATE_LIMIT);
@@ -49,7 +49,7 @@ void weir_chat_output_free(weir_chat_output *output)
     if (!output) return;
     weir_buffer_free(&output->text);
     free(output->user);
-    *output = (weir_chat_output){0};
+    *output = (weir_chat_output){ 0 };
 }
 
 /* Input -------------------------------------------------------------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ static weir_status set_variables(weir_jinja_state *state, const json_t *variable
 /* Templates make control tokens of roles ("<|" + role + "|>"): the known ones are text of the template, others stay a user's. */
 static void trust_known_roles(const weir_jinja_list *messages)
 {
-    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer", "function", "ipython", "model"};
+    static const char *const roles[] = { "system", "user", "assistant", "tool", "developer", "function", "ipython", "model" };
     for (size_t i = 0; i < messages->count; i++) {
         if (messages->items[i].kind != WEIR_JINJA_DICT) continue;
         const weir_jinja_entry *entry = weir_jinja_dict_find_text(messages->items[i].as.dict, "role", 4);
@@ -163,8 +163,10 @@ static weir_status copy_out(weir_chat_output *out, const weir_jinja_builder *tex
         if (span->origin == WEIR_JINJA_MARK) continue;
         WEIR_TRY(weir_buffer_add(&out->text, text->bytes + begin, span->end - begin));
         if (span->origin != WEIR_JINJA_USER) continue;
-        if (out->n_user && out->user[out->n_user - 1].end == at) out->user[out->n_user - 1].end = out->text.size;
-        else out->user[out->n_user++] = (weir_span){.begin = at, .end = out->text.size};
+        if (out->n_user && out->user[out->n_user - 1].end == at)
+            out->user[out->n_user - 1].end = out->text.size;
+        else
+            out->user[out->n_user++] = (weir_span){ .begin = at, .end = out->text.size };
     }
     return weir_buffer_add(&out->text, "", 0);
 }
@@ -174,7 +176,8 @@ static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
 {
     weir_jinja_builder text = weir_jinja_builder_new(arena);
     weir_jinja_state   state = {
-          .arena = arena, .error = error, .out = &text, .steps_left = STEP_LIMIT, .line = 1, .now = input->now_unix_seconds};
+          .arena = arena, .error = error, .out = &text, .steps_left = STEP_LIMIT, .line = 1, .now = input->now_unix_seconds
+    };
     WEIR_TRY(set_input(&state, input));
     WEIR_TRY(weir_jinja_run(&state, &chat->root->body));
     WEIR_TRY(weir_jinja_step(&state, 0)); /* a comparison may have used up the steps */
@@ -184,9 +187,9 @@ static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
 
 weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *out, const weir_chat_input *input, weir_error *error)
 {
-    weir_jinja_arena arena = {.limit = render_memory};
-    weir_chat_output rendered = {0};
-    weir_error       detail = {0};
+    weir_jinja_arena arena = { .limit = render_memory };
+    weir_chat_output rendered = { 0 };
+    weir_error       detail = { 0 };
     if (!json_is_array(input->messages)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is wanted");
     if (input->continue_final_message && input->add_generation_prompt)
         return weir_error_set(error, WEIR_EINVAL, "continue_final_message and add_generation_prompt exclude each other");

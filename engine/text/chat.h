@@ -18,7 +18,7 @@ typedef struct weir_chat_template weir_chat_template;
 
 /* Parses once; EFORMAT with line and reason. Immutable afterwards, any thread may render. */
 WEIR_MUST_CHECK weir_status weir_chat_template_open(weir_chat_template **out, const char *text, size_t length, weir_error *error);
-void weir_chat_template_close(weir_chat_template *chat);
+void                        weir_chat_template_close(weir_chat_template *chat);
 
 typedef struct weir_chat_input {
     const json_t *messages;   /* array */

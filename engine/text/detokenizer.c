@@ -21,8 +21,8 @@ static bool begins_surrogate(const weir_detokenizer *stream, unsigned char byte)
 static weir_status push_byte(weir_detokenizer *stream, weir_buffer *out, unsigned char byte)
 {
     const bool surrogate = stream->n_held == 2 && stream->held[0] == 0xED && stream->held[1] > 0x9F;
-    if (stream->n_held > 0 && (begins_surrogate(stream, byte) ||
-                               (!surrogate && weir_utf8_continues(stream->held[0], stream->n_held, byte)))) {
+    if (stream->n_held > 0 &&
+        (begins_surrogate(stream, byte) || (!surrogate && weir_utf8_continues(stream->held[0], stream->n_held, byte)))) {
         stream->held[stream->n_held++] = byte;
         if (stream->n_held < weir_utf8_length(stream->held[0])) return WEIR_OK;
         const size_t n = (size_t)stream->n_held;
@@ -43,8 +43,10 @@ weir_status weir_detokenizer_push(weir_detokenizer *stream, weir_buffer *out, co
         size_t run = i;
         if (stream->n_held == 0)
             while (run < n && (unsigned char)bytes[run] < 0x80) run++;
-        if (run > i) WEIR_TRY(weir_buffer_add(out, bytes + i, run - i));
-        else WEIR_TRY(push_byte(stream, out, (unsigned char)bytes[run++]));
+        if (run > i)
+            WEIR_TRY(weir_buffer_add(out, bytes + i, run - i));
+        else
+            WEIR_TRY(push_byte(stream, out, (unsigned char)bytes[run++]));
         i = run;
     }
     return WEIR_OK;

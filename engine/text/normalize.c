@@ -86,8 +86,7 @@ static void order(code_points *codes)
 
 static weir_status compose(weir_buffer *out, code_points *codes)
 {
-    const utf8proc_ssize_t n =
-        utf8proc_normalize_utf32(codes->data, (utf8proc_ssize_t)codes->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const utf8proc_ssize_t n = utf8proc_normalize_utf32(codes->data, (utf8proc_ssize_t)codes->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n < 0) return WEIR_EFORMAT;
     WEIR_TRY(weir_buffer_reserve(out, 4 * (size_t)n));
     for (utf8proc_ssize_t i = 0; i < n; i++) {

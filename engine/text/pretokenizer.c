@@ -33,8 +33,8 @@ weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *p
     if (length == 0 || length > WEIR_PATTERN_BYTES)
         return weir_error_set(error, WEIR_EFORMAT, "the pattern has %zu bytes, 1 to %d are read", length, WEIR_PATTERN_BYTES);
     weir_buffer translated = { 0 };
-    weir_status status = options.literal ? weir_buffer_add(&translated, pattern, length)
-                                         : weir_pattern_translate(&translated, pattern, length, error);
+    weir_status status =
+        options.literal ? weir_buffer_add(&translated, pattern, length) : weir_pattern_translate(&translated, pattern, length, error);
     if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory for a pattern");
     weir_split step = { .drop_gaps = options.drop_gaps };
     if (status == WEIR_OK)
@@ -81,9 +81,9 @@ typedef struct run {
 /* The next match at or behind *end; *begin == n when there is none. */
 static weir_status next_match(const run *run, const weir_split *step, const char *text, size_t n, size_t *begin, size_t *end)
 {
-    const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    const uint32_t            options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
     const weir_matcher *const matcher = run->matcher;
-    int found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options, matcher->data, matcher->context);
+    int                       found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options, matcher->data, matcher->context);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)
         found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options | PCRE2_NO_JIT, matcher->data, matcher->context);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH)

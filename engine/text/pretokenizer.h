@@ -36,7 +36,7 @@ typedef struct weir_split_options {
 /* errors : EFORMAT (does not compile), EUNSUPPORTED (no PCRE2 equivalent), ENOMEM; the text names the construct */
 WEIR_MUST_CHECK weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *pattern, size_t length,
                                                   weir_split_options options, weir_error *error);
-void weir_pretokenizer_free(weir_pretokenizer *pretokenizer);
+void                        weir_pretokenizer_free(weir_pretokenizer *pretokenizer);
 
 /* The steps that a GGUF names in tokenizer.ggml.pre, with what else the name implies. */
 typedef struct weir_pretokenizer_kind {
@@ -54,7 +54,7 @@ typedef struct weir_matcher {
     pcre2_match_context *context;
 } weir_matcher;
 WEIR_MUST_CHECK weir_status weir_matcher_init(weir_matcher *matcher);
-void weir_matcher_free(weir_matcher *matcher);
+void                        weir_matcher_free(weir_matcher *matcher);
 
 typedef weir_status weir_piece_sink(void *context, const char *piece, size_t n);
 

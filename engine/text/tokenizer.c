@@ -39,10 +39,12 @@ weir_status weir_tokenizer_open(weir_tokenizer **out, const weir_tensor_director
     const char *const folder = weir_tensor_directory_folder(directory);
     weir_buffer       path = { 0 };
     weir_status       status = weir_buffer_format(&path, "%s/tokenizer.json", folder);
-    if (status != WEIR_OK) status = weir_error_set(error, status, "%s: no memory for the tokenizer's path", folder);
+    if (status != WEIR_OK)
+        status = weir_error_set(error, status, "%s: no memory for the tokenizer's path", folder);
     else if (!weir_file_exists(path.data))
         status = weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no tokenizer.json beside the weights", folder);
-    else status = weir_tokenizer_open_json(out, path.data, error);
+    else
+        status = weir_tokenizer_open_json(out, path.data, error);
     weir_buffer_free(&path);
     return status;
 }
@@ -88,7 +90,7 @@ static weir_status encode_piece(void *context, const char *piece, size_t n)
 {
     job *const                  job = context;
     const weir_tokenizer *const tokenizer = job->tokenizer;
-    const int32_t whole = tokenizer->ignore_merges ? weir_vocabulary_find_base(&tokenizer->vocabulary, piece, n) : -1;
+    const int32_t               whole = tokenizer->ignore_merges ? weir_vocabulary_find_base(&tokenizer->vocabulary, piece, n) : -1;
     /* Text that may not make an added token must not make it as a whole piece either. */
     if (whole >= 0 && (tokenizer->vocabulary.tokens[whole].flags & WEIR_TOKEN_ADDED) == 0) return weir_ids_add(job->out, whole);
     return weir_bpe_encode(&job->bpe, job->out, &tokenizer->merges, tokenizer->byte_ids, piece, n);
@@ -216,11 +218,15 @@ weir_status weir_tokenizer_encode(const weir_tokenizer *tokenizer, weir_ids *out
                                   const weir_encode_options *options, weir_error *error)
 {
     WEIR_TRY(check_input(length, options, error));
-    job job = { .tokenizer = tokenizer, .out = out, .parse_special = options->parse_special, .plain = options->plain,
-                .n_plain = options->plain == NULL ? 0 : options->n_plain, .error = error };
+    job          job = { .tokenizer = tokenizer,
+                         .out = out,
+                         .parse_special = options->parse_special,
+                         .plain = options->plain,
+                         .n_plain = options->plain == NULL ? 0 : options->n_plain,
+                         .error = error };
     const size_t before = out->count;
     if (error != NULL) error->code = WEIR_OK;
-    weir_status  status = job_init(&job);
+    weir_status status = job_init(&job);
     if (status == WEIR_OK && options->add_special && tokenizer->add_bos) status = weir_ids_add(out, tokenizer->bos);
     if (status == WEIR_OK) status = weir_utf8_valid(text, length) ? encode_valid(&job, text, length) : encode_repaired(&job, text, length);
     job_free(&job);

@@ -20,14 +20,14 @@ typedef struct weir_ids {
     int32_t *data;
     size_t   count, capacity;
 } weir_ids;
-void weir_ids_free(weir_ids *ids);
+void                        weir_ids_free(weir_ids *ids);
 WEIR_MUST_CHECK weir_status weir_ids_add(weir_ids *ids, int32_t id);
 
 WEIR_MUST_CHECK weir_status weir_tokenizer_open_json(weir_tokenizer **out, const char *tokenizer_json_path, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_tokenizer_open_gguf(weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error);
 /* GGUF metadata for a GGUF file, tokenizer.json in the folder for safetensors; ENOTFOUND when there is none. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_open(weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error);
-void weir_tokenizer_close(weir_tokenizer *tokenizer);
+void                        weir_tokenizer_close(weir_tokenizer *tokenizer);
 
 size_t      weir_tokenizer_size(const weir_tokenizer *tokenizer);  /* ids 0 .. size-1; padding names are not counted at the end */
 const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer); /* Jinja text or NULL                                */
@@ -38,10 +38,12 @@ const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer); /* "" when
 const char *weir_tokenizer_eos_text(const weir_tokenizer *tokenizer);
 /* The union of all end-of-generation ids known from tokenizer_config, generation_config, config and GGUF (spec/models.md 4.5, 6). */
 const int32_t *weir_tokenizer_stop_ids(const weir_tokenizer *tokenizer, size_t *count);
-int32_t     weir_tokenizer_find(const weir_tokenizer *tokenizer, const char *token, size_t length); /* literal token, -1: none    */
+int32_t        weir_tokenizer_find(const weir_tokenizer *tokenizer, const char *token, size_t length); /* literal token, -1: none    */
 
 /* A span [begin, end) of bytes of the text in which added tokens are not matched: text of a user (spec/text goldens, `ids_safe`). */
-typedef struct weir_span { size_t begin, end; } weir_span;
+typedef struct weir_span {
+    size_t begin, end;
+} weir_span;
 
 typedef struct weir_encode_options {
     bool             add_special;   /* BOS in front if the model wants one                      */

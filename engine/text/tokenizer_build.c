@@ -34,9 +34,11 @@ weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, c
     const int32_t b = a < 0 ? -1 : base_of(tokenizer, scratch->data + n_left, &n_right, right, right_length);
     const int32_t joined = b < 0 ? -1 : weir_vocabulary_find_base(&tokenizer->vocabulary, scratch->data, n_left + n_right);
     if (joined < 0)
-        return weir_error_set(error, WEIR_EMISMATCH, "the merge '%.*s' + '%.*s': %s in the vocabulary", (int)(left_length < 64 ? left_length : 64),
-                              left, (int)(right_length < 64 ? right_length : 64), right,
-                              a < 0 ? "the left part is not" : b < 0 ? "the right part is not" : "their join is not");
+        return weir_error_set(error, WEIR_EMISMATCH, "the merge '%.*s' + '%.*s': %s in the vocabulary",
+                              (int)(left_length < 64 ? left_length : 64), left, (int)(right_length < 64 ? right_length : 64), right,
+                              a < 0   ? "the left part is not"
+                              : b < 0 ? "the right part is not"
+                                      : "their join is not");
     if ((tokenizer->vocabulary.tokens[joined].flags & WEIR_TOKEN_SPECIAL) != 0) return WEIR_OK;
     weir_pair_slot *const slot = weir_pair_put(&tokenizer->merges, weir_pair_key((uint32_t)a, (uint32_t)b));
     if (slot == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
@@ -49,7 +51,8 @@ weir_status weir_tokenizer_add_merge_text(weir_tokenizer *tokenizer, uint32_t ra
 {
     const char *const space = length < 3 ? NULL : memchr(text + 1, ' ', length - 1);
     if (space == NULL || space == text + length - 1)
-        return weir_error_set(error, WEIR_EFORMAT, "the merge '%.*s' is not two tokens with a space between", (int)(length < 64 ? length : 64), text);
+        return weir_error_set(error, WEIR_EFORMAT, "the merge '%.*s' is not two tokens with a space between",
+                              (int)(length < 64 ? length : 64), text);
     const size_t left = (size_t)(space - text);
     return weir_tokenizer_add_merge(tokenizer, rank, text, left, space + 1, length - left - 1, error);
 }
@@ -101,8 +104,8 @@ static weir_status find_bytes(weir_tokenizer *tokenizer, weir_error *error)
  * name (Qwen has a plain `</s>`) is none. */
 static void add_known_stops(weir_tokenizer *tokenizer)
 {
-    static const char *const names[] = { "<|im_end|>",  "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "[EOT]", "[EOS]",
-                                         "</s>", "<｜end▁of▁sentence｜>" };
+    static const char *const names[] = { "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>",      "<|eom_id|>",
+                                         "[EOT]",      "[EOS]",      "</s>",          "<｜end▁of▁sentence｜>" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const int32_t id = weir_vocabulary_find_added(&tokenizer->vocabulary, names[i], strlen(names[i]));
         if (id >= 0 && (tokenizer->vocabulary.tokens[id].flags & WEIR_TOKEN_SPECIAL) != 0) weir_tokenizer_add_stop(tokenizer, id);

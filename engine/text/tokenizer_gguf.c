@@ -25,8 +25,7 @@ static weir_status string_of(const loader *loader, const char *key, weir_meta *o
 
 static weir_status array_of(const loader *loader, const char *key, weir_meta_type type, size_t limit, weir_meta *out)
 {
-    if (!weir_tensor_directory_meta(loader->directory, key, out))
-        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is missing", key);
+    if (!weir_tensor_directory_meta(loader->directory, key, out)) return weir_error_set(loader->error, WEIR_EFORMAT, "%s is missing", key);
     if (out->type != WEIR_META_ARRAY || (out->length > 0 && out->element_type != type))
         return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an array of %s", key,
                               type == WEIR_META_STRING ? "strings" : "integers");

@@ -43,7 +43,8 @@ static weir_status load_added(weir_tokenizer *tokenizer, const json_t *root, wei
     if (!json_is_array(list)) return weir_error_set(error, WEIR_EFORMAT, "added_tokens is not an array");
     size_t        i;
     const json_t *entry;
-    json_array_foreach(list, i, entry) {
+    json_array_foreach(list, i, entry)
+    {
         const json_t *const id = json_object_get(entry, "id");
         weir_status         status = json_is_integer(id) ? add_special(tokenizer, entry, json_integer_value(id), error)
                                                          : weir_error_set(error, WEIR_EFORMAT, "id is not an integer");
@@ -57,7 +58,8 @@ static weir_status load_added_decoder(weir_tokenizer *tokenizer, const json_t *c
 {
     const char *key;
     json_t     *entry;
-    json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, entry) {
+    json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, entry)
+    {
         char         *end;
         const int64_t id = strtoll(key, &end, 10);
         weir_status   status = end != key && *end == '\0' ? add_special(tokenizer, entry, id, error)
@@ -86,10 +88,10 @@ static weir_status check_model(const json_t *model, weir_error *error)
 static weir_status add_entry(weir_tokenizer *tokenizer, const char *name, const json_t *value, weir_error *error)
 {
     if (!json_is_integer(value)) return weir_error_set(error, WEIR_EFORMAT, "the id is not an integer");
-    const int64_t           id = json_integer_value(value);
-    const size_t            length = strlen(name);
-    weir_vocabulary *const  vocabulary = &tokenizer->vocabulary;
-    const int32_t           added = weir_vocabulary_find_added(vocabulary, name, length);
+    const int64_t          id = json_integer_value(value);
+    const size_t           length = strlen(name);
+    weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
+    const int32_t          added = weir_vocabulary_find_added(vocabulary, name, length);
     if (added >= 0 && added != id)
         return weir_error_set(error, WEIR_EFORMAT, "it has the id %" PRId64 " here and %" PRId32 " among the added tokens", id, added);
     return added >= 0 ? weir_vocabulary_add_base_name(vocabulary, added, name, length, error)
@@ -106,7 +108,8 @@ static weir_status load_vocabulary(weir_tokenizer *tokenizer, const json_t *mode
         return weir_error_set(error, WEIR_ENOMEM, "model.vocab: no memory");
     const char *name;
     json_t     *value;
-    json_object_foreach(vocabulary, name, value) {
+    json_object_foreach(vocabulary, name, value)
+    {
         const weir_status status = add_entry(tokenizer, name, value, error);
         if (status != WEIR_OK) return weir_error_prefix(error, status, "model.vocab: '%.64s'", name);
     }
@@ -134,7 +137,8 @@ static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, w
         return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
     size_t        i;
     const json_t *merge;
-    json_array_foreach(merges, i, merge) {
+    json_array_foreach(merges, i, merge)
+    {
         const weir_status status = add_merge(tokenizer, (uint32_t)i, merge, error);
         if (status != WEIR_OK) return weir_error_prefix(error, status == WEIR_EMISMATCH ? WEIR_EFORMAT : status, "model.merges[%zu]", i);
     }
@@ -149,8 +153,10 @@ static weir_status read_beside(json_t **out, const char *folder, const char *nam
     weir_buffer path = { 0 };
     *out = NULL;
     weir_status status = weir_buffer_format(&path, "%s/%s", folder, name);
-    if (status != WEIR_OK) status = weir_error_set(error, status, "%s: no memory for a path", name);
-    else if (weir_file_exists(path.data)) status = weir_json_read_file(out, path.data, CONFIG_BYTES, error);
+    if (status != WEIR_OK)
+        status = weir_error_set(error, status, "%s: no memory for a path", name);
+    else if (weir_file_exists(path.data))
+        status = weir_json_read_file(out, path.data, CONFIG_BYTES, error);
     if (status == WEIR_OK && *out != NULL && !json_is_object(*out))
         status = weir_error_set(error, WEIR_EFORMAT, "%s: not an object", path.data);
     weir_buffer_free(&path);
@@ -177,7 +183,8 @@ static weir_status load_template(weir_tokenizer *tokenizer, const json_t *value,
 {
     size_t        i;
     const json_t *entry;
-    json_array_foreach(value, i, entry) {
+    json_array_foreach(value, i, entry)
+    {
         const char *const name = json_string_value(json_object_get(entry, "name"));
         if (name != NULL && strcmp(name, "default") == 0) return load_template(tokenizer, json_object_get(entry, "template"), error);
     }
@@ -236,7 +243,8 @@ static weir_status load_template_file(weir_tokenizer *tokenizer, const char *fol
 {
     weir_buffer path = { 0 }, text = { 0 };
     weir_status status = weir_buffer_format(&path, "%s/chat_template.jinja", folder);
-    if (status != WEIR_OK) status = weir_error_set(error, status, "chat_template.jinja: no memory for a path");
+    if (status != WEIR_OK)
+        status = weir_error_set(error, status, "chat_template.jinja: no memory for a path");
     else if (weir_file_exists(path.data)) {
         status = weir_file_read(&text, path.data, CONFIG_BYTES, error);
         if (status == WEIR_OK) status = weir_tokenizer_set_template(tokenizer, text.size > 0 ? text.data : "", text.size, error);
@@ -287,7 +295,9 @@ weir_status weir_tokenizer_open_json(weir_tokenizer **out, const char *tokenizer
     weir_status           status = tokenizer == NULL || copy == NULL ? weir_error_set(error, WEIR_ENOMEM, "no memory for a tokenizer")
                                                                      : load(tokenizer, tokenizer_json_path, dirname(copy), error);
     free(copy);
-    if (status == WEIR_OK) *out = tokenizer;
-    else weir_tokenizer_close(tokenizer);
+    if (status == WEIR_OK)
+        *out = tokenizer;
+    else
+        weir_tokenizer_close(tokenizer);
     return status;
 }

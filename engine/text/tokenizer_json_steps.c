@@ -74,8 +74,7 @@ static weir_status load_byte_level(weir_tokenizer *tokenizer, const json_t *comp
 static weir_status load_component(weir_tokenizer *tokenizer, const json_t *component, weir_error *error)
 {
     const char *const type = type_of(component);
-    if (is(type, "Sequence"))
-        return each(tokenizer, json_object_get(component, "pretokenizers"), "pretokenizers", load_component, error);
+    if (is(type, "Sequence")) return each(tokenizer, json_object_get(component, "pretokenizers"), "pretokenizers", load_component, error);
     if (is(type, "Split")) return load_split(tokenizer, component, error);
     if (is(type, "ByteLevel")) return load_byte_level(tokenizer, component, error);
     if (!is(type, "Digits")) return unknown("pre_tokenizer", type, error);
@@ -151,8 +150,10 @@ weir_status weir_tokenizer_load_steps(weir_tokenizer *tokenizer, const json_t *r
     };
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         const json_t *const section = json_object_get(root, sections[i].key);
-        if (section != NULL && !json_is_null(section)) WEIR_TRY(sections[i].load(tokenizer, section, error));
-        else if (sections[i].required) return weir_error_set(error, WEIR_EFORMAT, "%s is missing", sections[i].key);
+        if (section != NULL && !json_is_null(section))
+            WEIR_TRY(sections[i].load(tokenizer, section, error));
+        else if (sections[i].required)
+            return weir_error_set(error, WEIR_EFORMAT, "%s is missing", sections[i].key);
     }
     return WEIR_OK;
 }

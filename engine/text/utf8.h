@@ -29,10 +29,14 @@ static inline bool weir_utf8_continues(unsigned char lead, int at, unsigned char
 {
     unsigned char low = 0x80, high = 0xBF;
     if (at == 1) {
-        if (lead == 0xE0) low = 0xA0;
-        else if (lead == 0xED) high = 0x9F;
-        else if (lead == 0xF0) low = 0x90;
-        else if (lead == 0xF4) high = 0x8F;
+        if (lead == 0xE0)
+            low = 0xA0;
+        else if (lead == 0xED)
+            high = 0x9F;
+        else if (lead == 0xF0)
+            low = 0x90;
+        else if (lead == 0xF4)
+            high = 0x8F;
     }
     return byte >= low && byte <= high;
 }

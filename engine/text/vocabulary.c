@@ -100,8 +100,7 @@ int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char 
 
 static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_t length, weir_error *error)
 {
-    if (trie->n_tokens == WEIR_ADDED_TOKENS)
-        return weir_error_set(error, WEIR_EFORMAT, "more than %d added tokens", WEIR_ADDED_TOKENS);
+    if (trie->n_tokens == WEIR_ADDED_TOKENS) return weir_error_set(error, WEIR_EFORMAT, "more than %d added tokens", WEIR_ADDED_TOKENS);
     uint32_t        node = 0;
     weir_pair_slot *slot = NULL;
     for (size_t i = 0; i < length; i++) {

@@ -102,10 +102,10 @@ static inline void weir_dequantise_block_q3_k(float *__restrict dst, const weir_
 {
     const float d = weir_f16_to_f32(block->d);
     for (int j = 0; j < 16; j++) {
-        const int low = block->scales[j % 8] >> (4 * (j / 8)) & 15, high = block->scales[8 + j % 4] >> (2 * (j / 4)) & 3;
+        const int            low = block->scales[j % 8] >> (4 * (j / 8)) & 15, high = block->scales[8 + j % 4] >> (2 * (j / 4)) & 3;
         const float          scale = d * (float)((low | high << 4) - 32);
         const uint8_t *const q = block->q + 32 * (j / 8) + 16 * (j & 1), *const mask = block->high_mask + 16 * (j & 1);
-        const int            shift = 2 * (j / 2 % 4);
+        const int shift = 2 * (j / 2 % 4);
         for (int i = 0; i < 16; i++) dst[16 * j + i] = scale * (float)((q[i] >> shift & 3) + 4 * (mask[i] >> (j / 2) & 1) - 4);
     }
 }
@@ -146,8 +146,7 @@ static inline void weir_dequantise_block_q5_k(float *__restrict dst, const weir_
         const float          scale = d * (float)s, offset = dmin * (float)m;
         const uint8_t *const q = block->q + 32 * (b / 2);
         const int            shift = 4 * (b & 1);
-        for (int i = 0; i < 32; i++)
-            dst[32 * b + i] = scale * (float)((q[i] >> shift & 15) | (block->qh[i] >> b & 1) << 4) - offset;
+        for (int i = 0; i < 32; i++) dst[32 * b + i] = scale * (float)((q[i] >> shift & 15) | (block->qh[i] >> b & 1) << 4) - offset;
     }
 }
 
@@ -161,7 +160,6 @@ static inline void weir_dequantise_block_q6_k(float *__restrict dst, const weir_
         const uint8_t *const ql = block->ql + 64 * half + 32 * (k & 1) + 16 * (j & 1);
         const uint8_t *const qh = block->qh + 32 * half + 16 * (j & 1);
         const int            low_shift = 4 * (k >> 1), high_shift = 2 * k;
-        for (int i = 0; i < 16; i++)
-            dst[16 * j + i] = scale * (float)(((ql[i] >> low_shift & 15) | (qh[i] >> high_shift & 3) << 4) - 32);
+        for (int i = 0; i < 16; i++) dst[16 * j + i] = scale * (float)(((ql[i] >> low_shift & 15) | (qh[i] >> high_shift & 3) << 4) - 32);
     }
 }

@@ -10,8 +10,19 @@
 #include "kernels/abi/status.h"
 
 typedef enum weir_op {
-    WEIR_OP_EMBED, WEIR_OP_RMSNORM, WEIR_OP_GATED_RMSNORM, WEIR_OP_ROPE, WEIR_OP_MATMUL, WEIR_OP_SWIGLU, WEIR_OP_SIGMOID_GATE,
-    WEIR_OP_ADD, WEIR_OP_KV_WRITE, WEIR_OP_ATTENTION, WEIR_OP_CONV1D, WEIR_OP_GATED_DELTA_RULE, WEIR_OP_COUNT
+    WEIR_OP_EMBED,
+    WEIR_OP_RMSNORM,
+    WEIR_OP_GATED_RMSNORM,
+    WEIR_OP_ROPE,
+    WEIR_OP_MATMUL,
+    WEIR_OP_SWIGLU,
+    WEIR_OP_SIGMOID_GATE,
+    WEIR_OP_ADD,
+    WEIR_OP_KV_WRITE,
+    WEIR_OP_ATTENTION,
+    WEIR_OP_CONV1D,
+    WEIR_OP_GATED_DELTA_RULE,
+    WEIR_OP_COUNT
 } weir_op;
 
 typedef enum weir_backend { WEIR_BACKEND_REF, WEIR_BACKEND_OMP, WEIR_BACKEND_X86, WEIR_BACKEND_ONEDNN, WEIR_BACKEND_CUDA } weir_backend;
@@ -151,13 +162,13 @@ typedef struct weir_attention_args {
     int64_t                q_stride, q_head_stride, out_stride;
     int32_t                window; /* 0: all */
     float                  scale;
-    weir_dtype             dtype;  /* of the pages: f16 or f32 */
+    weir_dtype             dtype; /* of the pages: f16 or f32 */
 } weir_attention_args;
 
 /* One sequence's rows for the recurrent mixers; state memory belongs to the sequence and is updated in place. */
 typedef struct weir_recurrent_segment {
     float  *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution                                   */
-    float  *state;        /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule                               */
+    float  *state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule                               */
     int32_t first_row, n_rows;
 } weir_recurrent_segment;
 
@@ -195,20 +206,20 @@ typedef struct weir_caps { /* what a kernel may ask about the machine; filled on
 } weir_caps;
 
 typedef struct weir_kernel_context { /* where to run; filled by offload/, read by kernels */
-    int    omp_device;               /* omp_get_initial_device() is the host; only omp kernels look */
+    int    omp_device; /* omp_get_initial_device() is the host; only omp kernels look */
     int    n_threads;
     void  *cuda_stream;
-    void  *scratch;                  /* at least row.scratch(args) bytes, 64-byte aligned */
+    void  *scratch; /* at least row.scratch(args) bytes, 64-byte aligned */
     size_t scratch_bytes;
 } weir_kernel_context;
 
 typedef struct weir_kernel {
     weir_op      op;
     weir_backend backend;
-    const char  *name;       /* "omp.rmsnorm.v4": what --explain prints and [kernels] may pin     */
+    const char  *name; /* "omp.rmsnorm.v4": what --explain prints and [kernels] may pin     */
     double       atol, rtol; /* allowed error against ref: |x - ref| <= atol + rtol * |ref|          */
     /* NULL = accepts; otherwise a static reason such as "needs AVX-512". Pure. */
     const char *(*reject)(const weir_caps *caps, const void *args);
-    size_t      (*scratch)(const void *args); /* bytes; NULL = none */
+    size_t (*scratch)(const void *args); /* bytes; NULL = none */
     weir_status (*run)(const weir_kernel_context *context, const void *args);
 } weir_kernel;

@@ -14,7 +14,7 @@ namespace weir_cuda_rmsnorm {
 constexpr int kWarp = 32, kVector = 4;
 
 __device__ __forceinline__ float4 sum_of(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
-__device__ __forceinline__ float squares(float4 a) { return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w; }
+__device__ __forceinline__ float  squares(float4 a) { return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w; }
 __device__ __forceinline__ float4 scaled(float4 a, float s, float4 w)
 {
     return make_float4(a.x * s * w.x, a.y * s * w.y, a.z * s * w.z, a.w * s * w.w);
@@ -93,7 +93,7 @@ template <int THREADS, int ROWS, int KEPT> void launch(const weir_rmsnorm_args &
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
-    const auto &args   = *static_cast<const weir_rmsnorm_args *>(op_args);
+    const auto &args = *static_cast<const weir_rmsnorm_args *>(op_args);
     const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
     if (args.add && args.n_groups != 1) return WEIR_EINVAL;
     if (args.n_rows <= 0 || args.n_groups <= 0) return WEIR_OK;

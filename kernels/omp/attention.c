@@ -29,7 +29,7 @@ typedef struct attention_call {
 typedef struct segment_plan {
     int32_t first_split, n_splits;
     int64_t n_rows, n_blocks, n_units; /* query rows per KV head; blocks of unit_rows; units of all KV heads */
-    bool    partial;                   /* one unit per split, merged by the second region                    */
+    bool    partial; /* one unit per split, merged by the second region                    */
 } segment_plan;
 
 WEIR_INLINE segment_plan plan_segment(const weir_kv_segment *segment, int64_t n_kv_heads, int64_t group, int32_t window, int32_t unit_rows)
@@ -88,8 +88,8 @@ WEIR_INLINE float block_sum(const team_memory *team, int row)
 
 WEIR_INLINE int64_t partial_floats(int64_t value_dim) { return PARTIAL_HEAD + value_dim; }
 
-WEIR_INLINE void store_partial(const team_memory *team, const row_block *block, float *const *partial, int64_t value_dim, const int width, const int rows,
-                               int tid)
+WEIR_INLINE void store_partial(const team_memory *team, const row_block *block, float *const *partial, int64_t value_dim, const int width,
+                               const int rows, int tid)
 {
     UNROLL_DEVICE
     for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
@@ -123,11 +123,11 @@ WEIR_INLINE void merge_block(const team_memory *team, const row_block *block, ro
 /* ---- a unit ------------------------------------------------------------------------------------------------------------- */
 typedef struct attention_unit {
     const weir_kv_segment *segment;
-    void *const           *pages;      /* of this KV head                            */
-    int64_t                head;       /* KV head                                    */
-    int64_t                first_row, n_rows;         /* query rows of this unit     */
-    int32_t                first_split, n_splits;     /* to walk                     */
-    float                 *partials;   /* of this segment, NULL: merge and write out */
+    void *const           *pages; /* of this KV head                            */
+    int64_t                head; /* KV head                                    */
+    int64_t                first_row, n_rows; /* query rows of this unit     */
+    int32_t                first_split, n_splits; /* to walk                     */
+    float                 *partials; /* of this segment, NULL: merge and write out */
     int32_t                plan_first_split, plan_n_splits;
 } attention_unit;
 
@@ -143,8 +143,8 @@ WEIR_INLINE void stage_queries(float *q, const attention_call *call, const atten
     }
 }
 
-WEIR_INLINE void reset_block(row_block *block, const attention_call *call, const attention_unit *unit, int64_t first, const int width, const int rows,
-                             int tid)
+WEIR_INLINE void reset_block(row_block *block, const attention_call *call, const attention_unit *unit, int64_t first, const int width,
+                             const int rows, int tid)
 {
     UNROLL
     for (int r = 0; r < rows / ROW_THREADS; r++) {
@@ -162,8 +162,8 @@ WEIR_INLINE void reset_block(row_block *block, const attention_call *call, const
 }
 
 /* All blocks of a unit over the tiles of one split that any of its rows sees. */
-WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit, int32_t split, int n_blocks,
-                            const int width, const int rows, const bool half, int tid)
+WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit, int32_t split,
+                            int n_blocks, const int width, const int rows, const bool half, int tid)
 {
     const int32_t first_own = unit->segment->n_past + (int32_t)(unit->first_row / call->group);
     const int32_t last_own = unit->segment->n_past + (int32_t)((unit->first_row + unit->n_rows - 1) / call->group);
@@ -171,9 +171,9 @@ WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attentio
     const int32_t begin = first_seen > split * SPLIT ? first_seen / TILE * TILE : split * SPLIT;
     const int32_t end = last_own < split * SPLIT + SPLIT - 1 ? last_own + 1 : split * SPLIT + SPLIT;
     for (int32_t position = begin; position < end; position += TILE) {
-        const int32_t ahead = position + TILE < end ? position + TILE : position;
+        const int32_t     ahead = position + TILE < end ? position + TILE : position;
         const void *const page = unit->pages[position / WEIR_PAGE_TOKENS], *const next_page = unit->pages[ahead / WEIR_PAGE_TOKENS];
-        const int64_t token = position % WEIR_PAGE_TOKENS, next_token = ahead % WEIR_PAGE_TOKENS;
+        const int64_t     token = position % WEIR_PAGE_TOKENS, next_token = ahead % WEIR_PAGE_TOKENS;
         const void *const k = element(page, weir_page_k_tile(token, call->key_dim), half);
         const void *const v = element(page, weir_page_v(token, call->key_dim, call->value_dim), half);
         const void *const next_k = element(next_page, weir_page_k_tile(next_token, call->key_dim), half);
@@ -188,7 +188,8 @@ WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attentio
 }
 
 /* Where the partials of the rows of a block go; NULL for rows past the end. */
-WEIR_INLINE void partial_rows(float **partial, const attention_call *call, const attention_unit *unit, int64_t first, int32_t split, const int rows)
+WEIR_INLINE void partial_rows(float **partial, const attention_call *call, const attention_unit *unit, int64_t first, int32_t split,
+                              const int rows)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -198,8 +199,8 @@ WEIR_INLINE void partial_rows(float **partial, const attention_call *call, const
     }
 }
 
-WEIR_INLINE void write_block(const attention_call *call, const attention_unit *unit, const row_total *total, int64_t first_row, const int width,
-                             const int rows, int tid)
+WEIR_INLINE void write_block(const attention_call *call, const attention_unit *unit, const row_total *total, int64_t first_row,
+                             const int width, const int rows, int tid)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -217,7 +218,8 @@ WEIR_INLINE void write_block(const attention_call *call, const attention_unit *u
     }
 }
 
-WEIR_INLINE void attend(team_memory *team, const attention_call *call, const attention_unit *unit, const int width, const int rows, const bool half, int tid)
+WEIR_INLINE void attend(team_memory *team, const attention_call *call, const attention_unit *unit, const int width, const int rows,
+                        const bool half, int tid)
 {
     row_block blocks[UNIT_BLOCKS];
     row_total totals[UNIT_BLOCKS];
@@ -229,7 +231,8 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
     }
     TEAM_BARRIER
     for (int32_t split = unit->first_split; split < unit->first_split + unit->n_splits; split++) {
-        for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) reset_block(blocks + b, call, unit, unit->first_row + b * rows, width, rows, tid);
+        for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
+            reset_block(blocks + b, call, unit, unit->first_row + b * rows, width, rows, tid);
         walk_split(team, blocks, call, unit, split, n_blocks, width, rows, half, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
             publish_block(team, blocks + b, rows, tid);
@@ -248,7 +251,8 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
 }
 
 /* The smallest register block that holds the rows. */
-WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call, const attention_unit *unit, const int width, const bool half, int tid)
+WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call, const attention_unit *unit, const int width, const bool half,
+                             int tid)
 {
     if (ROW_THREADS <= 1 && unit->n_rows <= 1)
         attend(team, call, unit, width, 1, half, tid);
@@ -272,11 +276,15 @@ WEIR_INLINE void attend_width(team_memory *team, const attention_call *call, con
 }
 
 /* Units of segment `plan`, KV heads innermost: neighbours in the order have equal work. */
-WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan, int64_t u, float *partials)
+WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan, int64_t u,
+                                   float *partials)
 {
-    const int64_t head = u % call->n_kv_heads, rest = u / call->n_kv_heads, n_splits = plan->partial ? plan->n_splits : 1;
-    attention_unit unit = { .segment = segment, .pages = segment->pages + head * segment->page_stride, .head = head,
-                            .plan_first_split = plan->first_split, .plan_n_splits = plan->n_splits };
+    const int64_t  head = u % call->n_kv_heads, rest = u / call->n_kv_heads, n_splits = plan->partial ? plan->n_splits : 1;
+    attention_unit unit = { .segment = segment,
+                            .pages = segment->pages + head * segment->page_stride,
+                            .head = head,
+                            .plan_first_split = plan->first_split,
+                            .plan_n_splits = plan->n_splits };
     unit.first_row = rest / n_splits * UNIT_ROWS;
     unit.n_rows = plan->n_rows - unit.first_row < UNIT_ROWS ? plan->n_rows - unit.first_row : UNIT_ROWS;
     if (plan->partial) {
@@ -302,7 +310,7 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, const 
     int64_t u = lane_first_unit(), partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
-        const segment_plan plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, UNIT_ROWS);
+        const segment_plan           plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, UNIT_ROWS);
         for (; u < plan.n_units; u += lane_unit_step()) {
             const attention_unit unit = unit_of(call, segment, &plan, u, call->partials + partials);
             attend_width(team, call, &unit, half, tid);
@@ -336,11 +344,13 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
     int64_t u = lane_first_unit(), partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
-        const segment_plan plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, UNIT_ROWS);
-        const int64_t n_units = plan.partial ? segment->n_rows * call->n_heads : 0;
+        const segment_plan           plan = plan_segment(segment, call->n_kv_heads, call->group, call->window, UNIT_ROWS);
+        const int64_t                n_units = plan.partial ? segment->n_rows * call->n_heads : 0;
         for (; u < n_units; u += lane_unit_step()) {
-            float *const out = call->out + (segment->first_row + u / call->n_heads) * call->out_stride + u % call->n_heads * call->value_dim;
-            merge_row(out, call->partials + partials + u * plan.n_splits * partial_floats(call->value_dim), plan.n_splits, call->value_dim, tid);
+            float *const out =
+                call->out + (segment->first_row + u / call->n_heads) * call->out_stride + u % call->n_heads * call->value_dim;
+            merge_row(out, call->partials + partials + u * plan.n_splits * partial_floats(call->value_dim), plan.n_splits, call->value_dim,
+                      tid);
         }
         u -= n_units;
         partials += plan_partials(call, segment, &plan);
@@ -365,7 +375,7 @@ static size_t scratch(const void *op_args)
     if (args->n_kv_heads <= 0) return 0;
     const int64_t        group = args->n_heads / args->n_kv_heads;
     const attention_call call = { .n_heads = args->n_heads, .value_dim = args->value_dim };
-    int64_t floats = 0;
+    int64_t              floats = 0;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const segment_plan plan = plan_segment(args->segments + s, args->n_kv_heads, group, args->window > 0 ? args->window : INT32_MAX, 1);
         floats += plan_partials(&call, args->segments + s, &plan);
@@ -379,17 +389,18 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->key_dim <= 0 || args->value_dim <= 0) return WEIR_EINVAL;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     if (context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
-    float *const       out = args->out, *const partials = context->scratch;
-    const float *const q = args->q;
+    float *const out = args->out, *const partials = context->scratch;
+    const float *const           q = args->q;
     const weir_kv_segment *const segments = args->segments;
     const int64_t n_segments = args->n_segments, n_heads = args->n_heads, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
-    const int64_t value_dim = args->value_dim, q_stride = args->q_stride, q_head_stride = args->q_head_stride, out_stride = args->out_stride;
+    const int64_t value_dim = args->value_dim, q_stride = args->q_stride, q_head_stride = args->q_head_stride,
+                  out_stride = args->out_stride;
     const int64_t group = n_heads / n_kv_heads;
     const int32_t window = args->window > 0 ? args->window : INT32_MAX;
     const int32_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS;
     const float   scale = args->scale * 1.44269504f;
     const bool    half = args->dtype == WEIR_F16;
-    int64_t n_units = 0, n_merges = 0;
+    int64_t       n_units = 0, n_merges = 0;
     for (int64_t s = 0; s < n_segments; s++) {
         const segment_plan plan = plan_segment(segments + s, n_kv_heads, group, window, unit_rows);
         n_units += plan.n_units;
@@ -397,13 +408,16 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     }
     if (n_units == 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(out, partials, q, segments) device(context->omp_device)         num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(out, partials, q, segments) device(context -> omp_device) num_teams(lane_teams(context, n_units))   \
+    thread_limit(lane_threads(context))
     {
         team_memory team;
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         {
-            const attention_call call = { out, partials, q, segments, n_segments, n_heads, n_kv_heads, n_heads / n_kv_heads, key_dim, value_dim,
-                                          q_stride, q_head_stride, out_stride, window, scale };
+            const attention_call call = { out,        partials,  q,          segments,
+                                          n_segments, n_heads,   n_kv_heads, n_heads / n_kv_heads,
+                                          key_dim,    value_dim, q_stride,   q_head_stride,
+                                          out_stride, window,    scale };
             if (half)
                 run_units(&team, &call, true, lane_thread());
             else
@@ -412,12 +426,20 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     }
     if (n_merges == 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(out, partials, segments) device(context->omp_device)         num_teams(lane_teams(context, n_merges)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(out, partials, segments) device(context -> omp_device) num_teams(lane_teams(context, n_merges))     \
+    thread_limit(lane_threads(context))
     {
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         {
-            const attention_call call = { .out = out, .partials = partials, .segments = segments, .n_segments = n_segments, .n_heads = n_heads,
-                                          .n_kv_heads = n_kv_heads, .group = group, .value_dim = value_dim, .out_stride = out_stride,
+            const attention_call call = { .out = out,
+                                          .partials = partials,
+                                          .segments = segments,
+                                          .n_segments = n_segments,
+                                          .n_heads = n_heads,
+                                          .n_kv_heads = n_kv_heads,
+                                          .group = group,
+                                          .value_dim = value_dim,
+                                          .out_stride = out_stride,
                                           .window = window };
             merge_rows(&call, lane_thread());
         }
@@ -427,7 +449,13 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
 
 /* Tolerance: scores carry some 1e-7 * sqrt(key_dim) * |q| |k| of rounding, which the exponential turns into relative error of the weights. */
 extern const weir_kernel WEIR_K_ROW(attention);
-const weir_kernel WEIR_K_ROW(attention) = {
-    .op = WEIR_OP_ATTENTION, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("attention"), .atol = 5e-6, .rtol = 2e-5,
-    .reject = reject, .scratch = scratch, .run = WEIR_K(attention),
+const weir_kernel        WEIR_K_ROW(attention) = {
+           .op = WEIR_OP_ATTENTION,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("attention"),
+           .atol = 5e-6,
+           .rtol = 2e-5,
+           .reject = reject,
+           .scratch = scratch,
+           .run = WEIR_K(attention),
 };

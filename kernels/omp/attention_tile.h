@@ -5,19 +5,22 @@
 #include "kernels/omp/lanes.h"
 
 enum {
-    TILE = WEIR_TILE_TOKENS, SPLIT = WEIR_ATTENTION_SPLIT,
-    KEY_MAX = 576, VALUE_MAX = 512,                                   /* what staging and registers are sized for (MLA's latent rows fit)   */
-    SPLIT_ROWS = 64,                                                  /* up to so many query rows per KV head, splits are units of their own */
-    UNIT_BLOCKS = LANE_WIDTH == 1 ? 1 : 32 / LANE_ROWS,               /* register blocks of LANE_ROWS query rows in a unit                   */
-    UNIT_ROWS = UNIT_BLOCKS * LANE_ROWS, DEVICE_UNIT_ROWS = 4,        /* the host pass of a GPU build plans for the device              */
+    TILE = WEIR_TILE_TOKENS,
+    SPLIT = WEIR_ATTENTION_SPLIT,
+    KEY_MAX = 576,
+    VALUE_MAX = 512,                                   /* what staging and registers are sized for (MLA's latent rows fit)   */
+    SPLIT_ROWS = 64, /* up to so many query rows per KV head, splits are units of their own */
+    UNIT_BLOCKS = LANE_WIDTH == 1 ? 1 : 32 / LANE_ROWS, /* register blocks of LANE_ROWS query rows in a unit                   */
+    UNIT_ROWS = UNIT_BLOCKS * LANE_ROWS,
+    DEVICE_UNIT_ROWS = 4, /* the host pass of a GPU build plans for the device              */
     POSITION_THREADS = LANE_THREADS < TILE ? LANE_THREADS : TILE,
     ROW_THREADS = LANE_THREADS / POSITION_THREADS,
     THREAD_ROWS = LANE_ROWS / ROW_THREADS,
-    TILE_VECTORS = TILE / (POSITION_THREADS * LANE_WIDTH),            /* vectors of positions per thread and row                             */
-    VALUE_VECTORS = VALUE_MAX / (LANE_THREADS * LANE_WIDTH),          /* vectors of value_dim per thread and row                             */
-    PARTIAL_HEAD = 2,                                                 /* a partial is maximum, sum, value[value_dim]                         */
+    TILE_VECTORS = TILE / (POSITION_THREADS * LANE_WIDTH), /* vectors of positions per thread and row                             */
+    VALUE_VECTORS = VALUE_MAX / (LANE_THREADS * LANE_WIDTH), /* vectors of value_dim per thread and row                             */
+    PARTIAL_HEAD = 2, /* a partial is maximum, sum, value[value_dim]                         */
 };
-_Static_assert(ROW_THREADS * POSITION_THREADS == LANE_THREADS && ROW_THREADS <= LANE_ROWS, "lane mapping");
+_Static_assert(ROW_THREADS *POSITION_THREADS == LANE_THREADS && ROW_THREADS <= LANE_ROWS, "lane mapping");
 _Static_assert(TILE_VECTORS % LANE_VECTORS == 0 && VALUE_VECTORS % LANE_VECTORS == 0, "register blocks");
 #define NOTHING (-FLT_MAX) /* the maximum of no score */
 
@@ -96,8 +99,8 @@ WEIR_INLINE void score_tile(lane_float (*restrict score)[TILE_VECTORS], const fl
 
 /* Scores of the tile at `position` to weights and decays in team memory; maximum and sum of the block move on. Positions outside
  * (last - window, last] weigh 0, and a row for which the whole tile is outside keeps its maximum: decay 1. */
-WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*restrict score)[TILE_VECTORS], int32_t position, int32_t window,
-                            const int rows, int tid)
+WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*restrict score)[TILE_VECTORS], int32_t position,
+                            int32_t window, const int rows, int tid)
 {
     const int thread_rows = rows / ROW_THREADS, lane = tid % POSITION_THREADS;
     UNROLL
@@ -116,16 +119,16 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*re
     UNROLL
     for (int r = 0; r < thread_rows; r++) {
         const int row = row_of(r, tid);
-        float maximum = block->maximum[r];
+        float     maximum = block->maximum[r];
         for (int t = 0; t < POSITION_THREADS; t++) maximum = team->maxima[row][t] > maximum ? team->maxima[row][t] : maximum;
         const lane_float decay = lane_exp2((lane_float)(block->maximum[r] - maximum));
         block->maximum[r] = maximum;
         if (lane == 0) team->decay[row] = lane_first(decay); /* the same in all lanes of the row */
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const int      first = (v * POSITION_THREADS + lane) * LANE_WIDTH;
-            const lane_int at = lane_iota() + (position + first);
-            const lane_int seen = (at <= block->last[r]) & (at > block->last[r] - window);
+            const int        first = (v * POSITION_THREADS + lane) * LANE_WIDTH;
+            const lane_int   at = lane_iota() + (position + first);
+            const lane_int   seen = (at <= block->last[r]) & (at > block->last[r] - window);
             const lane_float weight = lane_select(seen, lane_exp2(score[r][v] - maximum), (lane_float)0.0f);
             block->sum[r][v] = lane_fma(block->sum[r][v], decay, weight);
             lane_store(&team->weights[row][first], weight);
@@ -135,8 +138,9 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*re
 }
 
 /* `vectors` vectors of value_dim from dimension `first` on, of which `count` dimensions exist: value = value * decay + weights . V */
-WEIR_INLINE void add_values(team_memory *team, lane_float (*restrict value)[LANE_ROWS], const void *restrict v_tile, const void *next_v, int64_t value_dim,
-                            int64_t first, int count, const int vectors, const bool whole, const int rows, const bool half)
+WEIR_INLINE void add_values(team_memory *team, lane_float (*restrict value)[LANE_ROWS], const void *restrict v_tile, const void *next_v,
+                            int64_t value_dim, int64_t first, int count, const int vectors, const bool whole, const int rows,
+                            const bool half)
 {
     lane_float sum[LANE_ROWS][LANE_VECTORS];
     UNROLL
@@ -154,7 +158,8 @@ WEIR_INLINE void add_values(team_memory *team, lane_float (*restrict value)[LANE
                 x[v] = load_element(v_tile, at, half);
             } else {
                 float part[LANE_WIDTH] = { 0 };
-                for (int i = 0; i < count; i++) part[i] = half ? (float)((const _Float16 *)v_tile)[at + i] : ((const float *)v_tile)[at + i];
+                for (int i = 0; i < count; i++)
+                    part[i] = half ? (float)((const _Float16 *)v_tile)[at + i] : ((const float *)v_tile)[at + i];
                 x[v] = lane_load(part);
             }
         }

@@ -16,8 +16,8 @@ WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restr
 }
 
 /* Channels [first, first + n) of one segment. taps [C, n_taps]; weights [TAPS_MAX][BLOCK], sums [BLOCK] in team memory, lane by lane. */
-WEIR_INLINE void convolve(float *dst, const float *src, float *history, const float *taps, int64_t n_rows, int64_t n_channels, int64_t n_taps,
-                          int64_t first, int64_t n, float (*restrict weights)[BLOCK], float *restrict sums, int tid)
+WEIR_INLINE void convolve(float *dst, const float *src, float *history, const float *taps, int64_t n_rows, int64_t n_channels,
+                          int64_t n_taps, int64_t first, int64_t n, float (*restrict weights)[BLOCK], float *restrict sums, int tid)
 {
     if (n_taps == 4)
         stage_taps(weights, taps + first * 4, 4, n, tid);
@@ -51,21 +51,21 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
     float *const       dst = args->dst;
     const float *const src = args->src, *const taps = args->taps;
     const weir_recurrent_segment *const segments = args->segments;
-    const int64_t n_channels = args->n_channels, n_taps = args->n_taps, n_blocks = (n_channels + BLOCK - 1) / BLOCK;
-    const int64_t n_units = args->n_segments * n_blocks;
+    const int64_t                       n_channels = args->n_channels, n_taps = args->n_taps, n_blocks = (n_channels + BLOCK - 1) / BLOCK;
+    const int64_t                       n_units = args->n_segments * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(dst, src, taps, segments) device(context->omp_device) \
-        num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(dst, src, taps, segments) device(context -> omp_device) num_teams(lane_teams(context, n_units))     \
+    thread_limit(lane_threads(context))
     {
         float weights[TAPS_MAX][BLOCK], sums[BLOCK];
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *const segment = segments + u / n_blocks;
-            const int64_t first = u % n_blocks * BLOCK, n = n_channels - first < BLOCK ? n_channels - first : BLOCK;
+            const int64_t                       first = u % n_blocks * BLOCK, n = n_channels - first < BLOCK ? n_channels - first : BLOCK;
             if (segment->n_rows <= 0) continue;
-            convolve(dst + segment->first_row * n_channels, src + segment->first_row * n_channels, segment->conv_history, taps, segment->n_rows,
-                     n_channels, n_taps, first, n, weights, sums, lane_thread());
+            convolve(dst + segment->first_row * n_channels, src + segment->first_row * n_channels, segment->conv_history, taps,
+                     segment->n_rows, n_channels, n_taps, first, n, weights, sums, lane_thread());
         }
     }
     return WEIR_OK;
@@ -73,6 +73,11 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
 
 /* Tolerance: up to 8 products in f32, which may cancel. */
 extern const weir_kernel WEIR_K_ROW(conv1d);
-const weir_kernel WEIR_K_ROW(conv1d) = {
-    .op = WEIR_OP_CONV1D, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("conv1d"), .atol = 1e-6, .rtol = 4e-6, .run = WEIR_K(conv1d),
+const weir_kernel        WEIR_K_ROW(conv1d) = {
+           .op = WEIR_OP_CONV1D,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("conv1d"),
+           .atol = 1e-6,
+           .rtol = 4e-6,
+           .run = WEIR_K(conv1d),
 };

@@ -9,7 +9,10 @@ WEIR_INLINE uint32_t bits32(const uint8_t *p) { return (uint32_t)bits16(p) | (ui
 
 WEIR_INLINE float float_of(uint32_t bits)
 {
-    const union { uint32_t u; float f; } x = { .u = bits };
+    const union {
+        uint32_t u;
+        float    f;
+    } x = { .u = bits };
     return x.f;
 }
 
@@ -17,7 +20,10 @@ WEIR_INLINE float float_of(uint32_t bits)
 WEIR_INLINE float half_of(uint16_t bits)
 {
     const uint32_t magnitude = bits & 0x7fffu, sign = (uint32_t)(bits & 0x8000u) << 16;
-    const union { float f; uint32_t u; } x = { .f = float_of(magnitude << 13) * 0x1p112f };
+    const union {
+        float    f;
+        uint32_t u;
+    } x = { .f = float_of(magnitude << 13) * 0x1p112f };
     return float_of(x.u | sign | (magnitude >= 0x7c00u ? 0x7f800000u : 0u));
 }
 
@@ -56,10 +62,10 @@ static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void 
     const weir_dtype     dtype = args->dtype;
     if (n_rows <= 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(dst, table, ids) device(context->omp_device) \
-        num_teams(lane_teams(context, n_rows)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(dst, table, ids) device(context -> omp_device) num_teams(lane_teams(context, n_rows))               \
+    thread_limit(lane_threads(context))
     {
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
             const uint8_t *const row = table + ids[r] * row_bytes;
             if (dtype == WEIR_F32) copy_row(dst + r * dim, row, dim, WEIR_F32, lane_thread());
@@ -73,6 +79,12 @@ static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void 
 
 /* Tolerance: exact. */
 extern const weir_kernel WEIR_K_ROW(embed);
-const weir_kernel WEIR_K_ROW(embed) = {
-    .op = WEIR_OP_EMBED, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("embed"), .atol = 0.0, .rtol = 0.0, .reject = reject, .run = WEIR_K(embed),
+const weir_kernel        WEIR_K_ROW(embed) = {
+           .op = WEIR_OP_EMBED,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("embed"),
+           .atol = 0.0,
+           .rtol = 0.0,
+           .reject = reject,
+           .run = WEIR_K(embed),
 };

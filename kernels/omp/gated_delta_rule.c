@@ -8,15 +8,16 @@
 #include "kernels/omp/delta.h"
 
 enum {
-    TILE = WEIR_DELTA_LANES, KEY_MAX = 256,
+    TILE = WEIR_DELTA_LANES,
+    KEY_MAX = 256,
     UNIT_TILES = LANE_WIDTH == TILE ? 2 : 1,
-    CHAINS = LANE_WIDTH == TILE ? 2 : 1,                        /* independent sums per lane: even and odd i hide the latency of the adds */
-    LANE_GROUP = LANE_THREADS < TILE ? LANE_THREADS : TILE,     /* threads over the lanes of a tile ...                                  */
-    KEY_THREADS = LANE_THREADS / LANE_GROUP,                    /* ... and over key_dim                                                  */
+    CHAINS = LANE_WIDTH == TILE ? 2 : 1, /* independent sums per lane: even and odd i hide the latency of the adds */
+    LANE_GROUP = LANE_THREADS < TILE ? LANE_THREADS : TILE, /* threads over the lanes of a tile ...                                  */
+    KEY_THREADS = LANE_THREADS / LANE_GROUP, /* ... and over key_dim                                                  */
     TILE_VECTORS = TILE / (LANE_GROUP * LANE_WIDTH),
-    STATE_FLOATS = LANE_THREADS == 1 ? 1 : KEY_MAX * TILE,      /* state in team memory; the host updates in place                       */
+    STATE_FLOATS = LANE_THREADS == 1 ? 1 : KEY_MAX * TILE, /* state in team memory; the host updates in place                       */
 };
-_Static_assert(LANE_GROUP * KEY_THREADS == LANE_THREADS && TILE_VECTORS >= 1, "lane mapping");
+_Static_assert(LANE_GROUP *KEY_THREADS == LANE_THREADS && TILE_VECTORS >= 1, "lane mapping");
 
 typedef struct delta_lanes { /* one value per lane of the unit's tiles */
     lane_float x[UNIT_TILES][TILE_VECTORS];
@@ -39,10 +40,11 @@ WEIR_INLINE int lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GR
 /* S^T k, this thread's share of key_dim. */
 WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_dim, const int tiles, int tid)
 {
-    lane_float sum[UNIT_TILES][TILE_VECTORS][CHAINS];
+    lane_float  sum[UNIT_TILES][TILE_VECTORS][CHAINS];
     delta_lanes total;
     UNROLL
-    for (int n = 0; n < tiles * TILE_VECTORS * CHAINS; n++) sum[n / CHAINS / TILE_VECTORS][n / CHAINS % TILE_VECTORS][n % CHAINS] = (lane_float)0.0f;
+    for (int n = 0; n < tiles * TILE_VECTORS * CHAINS; n++)
+        sum[n / CHAINS / TILE_VECTORS][n / CHAINS % TILE_VECTORS][n % CHAINS] = (lane_float)0.0f;
     for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS * CHAINS) {
         UNROLL
         for (int c = 0; c < CHAINS; c++) {
@@ -64,8 +66,8 @@ WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_
 }
 
 /* S <- decay S + k d^T; out = S^T q and, if there is a next row, next = S^T next_k: this thread's share of key_dim. */
-WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out, delta_lanes *next, int64_t key_dim, const int tiles,
-                        const bool has_next, int tid)
+WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out, delta_lanes *next, int64_t key_dim,
+                        const int tiles, const bool has_next, int tid)
 {
     lane_float out_sum[UNIT_TILES][TILE_VECTORS][CHAINS], next_sum[UNIT_TILES][TILE_VECTORS][CHAINS];
     UNROLL
@@ -122,8 +124,8 @@ WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *ne
 }
 
 /* One row: `predicted` holds S^T k on entry and S^T next_k on return. `width`: value dimensions of the unit's tiles that exist. */
-WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim, int64_t width, int parity,
-                      const int tiles, const bool has_next, int tid)
+WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim, int64_t width,
+                      int parity, const int tiles, const bool has_next, int tid)
 {
     delta_lanes d, out;
     UNROLL
@@ -162,15 +164,22 @@ WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles
     float *const  state = LANE_THREADS == 1 ? unit->state : team->state;
     if (LANE_THREADS > 1) {
         for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS)
-            for (int v = 0; v < TILE_VECTORS; v++) lane_store(state + i * TILE + lane_of(v, tid), lane_load(unit->state + i * TILE + lane_of(v, tid)));
+            for (int v = 0; v < TILE_VECTORS; v++)
+                lane_store(state + i * TILE + lane_of(v, tid), lane_load(unit->state + i * TILE + lane_of(v, tid)));
     }
     delta_lanes predicted = predict(state, unit->k, key_dim, tiles, tid), none = predicted;
     add_shares(team, &none, &predicted, 1, tid);
     for (int64_t r = 0; r < unit->n_rows; r++) {
         const delta_factors *const f = unit->factors + r * unit->factor_stride;
-        const delta_row row = { .q = unit->q + r * unit->qkv_stride, .k = unit->k + r * unit->qkv_stride, .next_k = unit->k + (r + 1) * unit->qkv_stride,
-                                .v = unit->v + r * unit->qkv_stride, .out = unit->out + r * unit->out_stride,
-                                .decay = f->decay, .beta = f->beta, .k_scale = f->k_scale, .q_scale = f->q_scale };
+        const delta_row            row = { .q = unit->q + r * unit->qkv_stride,
+                                           .k = unit->k + r * unit->qkv_stride,
+                                           .next_k = unit->k + (r + 1) * unit->qkv_stride,
+                                           .v = unit->v + r * unit->qkv_stride,
+                                           .out = unit->out + r * unit->out_stride,
+                                           .decay = f->decay,
+                                           .beta = f->beta,
+                                           .k_scale = f->k_scale,
+                                           .q_scale = f->q_scale };
         if (r + 1 < unit->n_rows)
             step(team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, true, tid);
         else
@@ -178,7 +187,8 @@ WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles
     }
     if (LANE_THREADS > 1) {
         for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS)
-            for (int v = 0; v < TILE_VECTORS; v++) lane_store(unit->state + i * TILE + lane_of(v, tid), lane_load(state + i * TILE + lane_of(v, tid)));
+            for (int v = 0; v < TILE_VECTORS; v++)
+                lane_store(unit->state + i * TILE + lane_of(v, tid), lane_load(state + i * TILE + lane_of(v, tid)));
     }
     TEAM_BARRIER
 }
@@ -212,21 +222,27 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     const int64_t n_k_heads = args->n_k_heads, key_dim = args->key_dim, value_dim = args->value_dim, qkv_stride = args->qkv_stride;
     const bool    tiled_heads = args->tiled_heads;
 
-    #pragma omp target teams is_device_ptr(out, factors, q, k, v, segments) device(context->omp_device) \
-        num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(out, factors, q, k, v, segments) device(context -> omp_device)                                      \
+    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
     {
         team_memory team;
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *const segment = segments + u / (n_v_heads * groups);
-            const int64_t h = u / groups % n_v_heads, tile = u % groups * unit_tiles, row = segment->first_row;
-            const int64_t m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
-            const delta_unit unit = {
-                .q = q + row * qkv_stride + m * key_dim, .k = k + row * qkv_stride + m * key_dim,
-                .v = v + row * qkv_stride + h * value_dim + tile * TILE, .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
-                .factors = factors + row * n_v_heads + h, .state = segment->state + (h * tiles + tile) * key_dim * TILE,
-                .n_rows = segment->n_rows, .qkv_stride = qkv_stride, .out_stride = n_v_heads * value_dim, .factor_stride = n_v_heads,
-                .key_dim = key_dim, .width = value_dim - tile * TILE };
+            const int64_t                       h = u / groups % n_v_heads, tile = u % groups * unit_tiles, row = segment->first_row;
+            const int64_t                       m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
+            const delta_unit                    unit = { .q = q + row * qkv_stride + m * key_dim,
+                                                         .k = k + row * qkv_stride + m * key_dim,
+                                                         .v = v + row * qkv_stride + h * value_dim + tile * TILE,
+                                                         .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
+                                                         .factors = factors + row * n_v_heads + h,
+                                                         .state = segment->state + (h * tiles + tile) * key_dim * TILE,
+                                                         .n_rows = segment->n_rows,
+                                                         .qkv_stride = qkv_stride,
+                                                         .out_stride = n_v_heads * value_dim,
+                                                         .factor_stride = n_v_heads,
+                                                         .key_dim = key_dim,
+                                                         .width = value_dim - tile * TILE };
             if (unit.n_rows <= 0) continue;
             if (UNIT_TILES == 2 && tile + 1 < tiles)
                 scan(&team, &unit, UNIT_TILES, lane_thread());
@@ -239,7 +255,13 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
 
 /* Tolerance: the state carries rounding of some 1e-7 per token, which the decay and the corrections keep from growing. */
 extern const weir_kernel WEIR_K_ROW(gated_delta_rule);
-const weir_kernel WEIR_K_ROW(gated_delta_rule) = {
-    .op = WEIR_OP_GATED_DELTA_RULE, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("gated_delta_rule.scan"), .atol = 1e-5, .rtol = 2e-5,
-    .reject = reject, .scratch = scratch, .run = WEIR_K(gated_delta_rule),
+const weir_kernel        WEIR_K_ROW(gated_delta_rule) = {
+           .op = WEIR_OP_GATED_DELTA_RULE,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("gated_delta_rule.scan"),
+           .atol = 1e-5,
+           .rtol = 2e-5,
+           .reject = reject,
+           .scratch = scratch,
+           .run = WEIR_K(gated_delta_rule),
 };

@@ -12,10 +12,11 @@
 #include "kernels/omp/delta.h"
 
 enum {
-    CHUNK = 64, TILE = WEIR_DELTA_LANES,
-    BLOCK = LANE_ROWS,                                        /* rows that one thread works on at a time             */
-    LANE_GROUP = LANE_THREADS < TILE ? LANE_THREADS : TILE,   /* threads over the lanes of a tile ...                */
-    ROW_THREADS = LANE_THREADS / LANE_GROUP,                  /* ... and over blocks of rows                         */
+    CHUNK = 64,
+    TILE = WEIR_DELTA_LANES,
+    BLOCK = LANE_ROWS, /* rows that one thread works on at a time             */
+    LANE_GROUP = LANE_THREADS < TILE ? LANE_THREADS : TILE, /* threads over the lanes of a tile ...                */
+    ROW_THREADS = LANE_THREADS / LANE_GROUP, /* ... and over blocks of rows                         */
     TILE_VECTORS = TILE / (LANE_GROUP * LANE_WIDTH),
     PAIR_GROUP = LANE_THREADS < CHUNK ? LANE_THREADS : CHUNK, /* the same for rows of A and P                        */
     PAIR_THREADS = LANE_THREADS / PAIR_GROUP,
@@ -25,7 +26,7 @@ enum {
 /* What the first region leaves for a (chunk, V head); then k of the chunk transposed, [key_dim][CHUNK]. */
 typedef struct chunk_record {
     float a[CHUNK][CHUNK], p[CHUNK][CHUNK]; /* zero above the diagonal                                             */
-    float decay[CHUNK], rest[CHUNK];        /* exp(G_i); exp(G_n - G_i) * k_scale_i                                */
+    float decay[CHUNK], rest[CHUNK]; /* exp(G_i); exp(G_n - G_i) * k_scale_i                                */
     float k_scale[CHUNK], q_scale[CHUNK], beta[CHUNK];
 } chunk_record;
 
@@ -39,7 +40,10 @@ typedef struct chunk_rows {
 
 #pragma omp declare target
 WEIR_INLINE int64_t record_floats(int64_t key_dim) { return (int64_t)(sizeof(chunk_record) / sizeof(float)) + key_dim * CHUNK; }
-WEIR_INLINE int64_t chunks_of(const weir_recurrent_segment *segment) { return segment->n_rows > 0 ? (segment->n_rows + CHUNK - 1) / CHUNK : 0; }
+WEIR_INLINE int64_t chunks_of(const weir_recurrent_segment *segment)
+{
+    return segment->n_rows > 0 ? (segment->n_rows + CHUNK - 1) / CHUNK : 0;
+}
 
 /* One row i of A and P. sums [CHUNK] of log decays. */
 WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const chunk_rows *rows, const double *sums, int64_t i, int tid)
@@ -60,7 +64,7 @@ WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const
     UNROLL
     for (int v = 0; v < PAIR_VECTORS; v++) {
         const int first = (v * PAIR_GROUP + tid % PAIR_GROUP) * LANE_WIDTH;
-        float key[LANE_WIDTH], query[LANE_WIDTH];
+        float     key[LANE_WIDTH], query[LANE_WIDTH];
         lane_store(key, kk[v]);
         lane_store(query, qk[v]);
         for (int l = 0; l < LANE_WIDTH; l++) {
@@ -95,11 +99,12 @@ WEIR_INLINE void relate_chunk(chunk_record *record, float *transposed, const chu
     TEAM_BARRIER
 }
 
-WEIR_INLINE int lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
+WEIR_INLINE int     lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
 WEIR_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* K S and Q S of rows [i0, i0 + BLOCK); then the right-hand side to `d` and the first part of the output to `o`, both [CHUNK][TILE]. */
-WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, const float *state, float (*d)[TILE], float (*o)[TILE], int64_t i0, int tid)
+WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, const float *state, float (*d)[TILE], float (*o)[TILE],
+                         int64_t i0, int tid)
 {
     lane_float ks[BLOCK][TILE_VECTORS], qs[BLOCK][TILE_VECTORS];
     int64_t    at[BLOCK];
@@ -134,7 +139,8 @@ WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, con
 }
 
 /* sum[r] += sign * sum over j in [0, end) of m[i0 + r][j] d[j] */
-WEIR_INLINE void combine(lane_float (*sum)[TILE_VECTORS], const float (*m)[CHUNK], const float (*d)[TILE], int64_t i0, int64_t end, const float sign, int tid)
+WEIR_INLINE void combine(lane_float (*sum)[TILE_VECTORS], const float (*m)[CHUNK], const float (*d)[TILE], int64_t i0, int64_t end,
+                         const float sign, int tid)
 {
     for (int64_t j = 0; j < end; j++) {
         UNROLL
@@ -156,7 +162,7 @@ WEIR_INLINE void substitute(const chunk_record *record, float (*d)[TILE], int64_
             UNROLL
             for (int v = 0; v < TILE_VECTORS; v++) x[r][v] = lane_load(&d[i0 + r][lane_of(v, tid)]);
         }
-        combine(x, record->a, (const float (*)[TILE])d, i0, i0, -1.0f, tid);
+        combine(x, record->a, (const float(*)[TILE])d, i0, i0, -1.0f, tid);
         UNROLL
         for (int r = 0; r < BLOCK; r++) {
             UNROLL
@@ -170,7 +176,8 @@ WEIR_INLINE void substitute(const chunk_record *record, float (*d)[TILE], int64_
 }
 
 /* out of rows [i0, i0 + BLOCK): o + P d */
-WEIR_INLINE void write_out(const chunk_record *record, const chunk_rows *rows, const float (*d)[TILE], float (*o)[TILE], int64_t i0, int tid)
+WEIR_INLINE void write_out(const chunk_record *record, const chunk_rows *rows, const float (*d)[TILE], float (*o)[TILE], int64_t i0,
+                           int tid)
 {
     lane_float x[BLOCK][TILE_VECTORS];
     UNROLL
@@ -223,34 +230,39 @@ WEIR_INLINE void sweep_chunk(const chunk_record *record, const chunk_rows *rows,
     TEAM_BARRIER
     if (tid < LANE_GROUP) substitute(record, d, rows->n, tid);
     TEAM_BARRIER
-    for (int64_t i0 = start; i0 < rows->n; i0 += step) write_out(record, rows, (const float (*)[TILE])d, o, i0, tid);
-    for (int64_t i0 = start; i0 < rows->key_dim; i0 += step) move_state(record, rows, state, (const float (*)[TILE])d, i0, tid);
+    for (int64_t i0 = start; i0 < rows->n; i0 += step) write_out(record, rows, (const float(*)[TILE])d, o, i0, tid);
+    for (int64_t i0 = start; i0 < rows->key_dim; i0 += step) move_state(record, rows, state, (const float(*)[TILE])d, i0, tid);
     TEAM_BARRIER
 }
 #pragma omp end declare target
 
 /* The first region: records of all chunks and V heads. */
-static void relate(const weir_kernel_context *context, const weir_gated_delta_rule_args *args, const delta_factors *factors, float *records, int64_t n_units)
+static void relate(const weir_kernel_context *context, const weir_gated_delta_rule_args *args, const delta_factors *factors, float *records,
+                   int64_t n_units)
 {
     const float *const q = args->q, *const k = args->k;
     const weir_recurrent_segment *const segments = args->segments;
     const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim, qkv_stride = args->qkv_stride;
     const bool    tiled_heads = args->tiled_heads;
 
-    #pragma omp target teams is_device_ptr(factors, records, q, k, segments) device(context->omp_device) \
-        num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(factors, records, q, k, segments) device(context -> omp_device)                                     \
+    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
     {
         double sums[CHUNK];
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *segment = segments;
-            const int64_t h = u % n_v_heads, m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
-            int64_t chunk = u / n_v_heads;
+            const int64_t                 h = u % n_v_heads, m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
+            int64_t                       chunk = u / n_v_heads;
             for (; chunk >= chunks_of(segment); segment++) chunk -= chunks_of(segment);
-            const int64_t row = segment->first_row + chunk * CHUNK;
-            const chunk_rows rows = { .q = q + row * qkv_stride + m * key_dim, .k = k + row * qkv_stride + m * key_dim,
-                                      .factors = factors + row * n_v_heads + h, .n = least(segment->n_rows - chunk * CHUNK, CHUNK),
-                                      .qkv_stride = qkv_stride, .factor_stride = n_v_heads, .key_dim = key_dim };
+            const int64_t       row = segment->first_row + chunk * CHUNK;
+            const chunk_rows    rows = { .q = q + row * qkv_stride + m * key_dim,
+                                         .k = k + row * qkv_stride + m * key_dim,
+                                         .factors = factors + row * n_v_heads + h,
+                                         .n = least(segment->n_rows - chunk * CHUNK, CHUNK),
+                                         .qkv_stride = qkv_stride,
+                                         .factor_stride = n_v_heads,
+                                         .key_dim = key_dim };
             chunk_record *const record = (chunk_record *)(records + u * record_floats(key_dim));
             relate_chunk(record, (float *)(record + 1), &rows, sums, lane_thread());
         }
@@ -290,24 +302,29 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *con
     const int64_t qkv_stride = args->qkv_stride, tiles = (value_dim + TILE - 1) / TILE, n_units = args->n_segments * n_v_heads * tiles;
     const bool    tiled_heads = args->tiled_heads;
 
-    #pragma omp target teams is_device_ptr(out, records, q, k, v, segments) device(context->omp_device) \
-        num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(out, records, q, k, v, segments) device(context -> omp_device)                                      \
+    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
     {
         float d[CHUNK][TILE], o[CHUNK][TILE];
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t s = u / (n_v_heads * tiles), h = u / tiles % n_v_heads, tile = u % tiles;
             const int64_t m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
-            int64_t first = 0; /* chunks of the segments before */
+            int64_t       first = 0; /* chunks of the segments before */
             for (int64_t before = 0; before < s; before++) first += chunks_of(segments + before);
             for (int64_t chunk = 0; chunk < chunks_of(segments + s); chunk++) {
-                const int64_t row = segments[s].first_row + chunk * CHUNK;
-                const chunk_rows rows = { .q = q + row * qkv_stride + m * key_dim, .k = k + row * qkv_stride + m * key_dim,
-                                          .v = v + row * qkv_stride + h * value_dim + tile * TILE,
-                                          .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
-                                          .n = least(segments[s].n_rows - chunk * CHUNK, CHUNK), .qkv_stride = qkv_stride,
-                                          .out_stride = n_v_heads * value_dim, .key_dim = key_dim, .width = value_dim - tile * TILE };
-                const chunk_record *const record = (const chunk_record *)(records + ((first + chunk) * n_v_heads + h) * record_floats(key_dim));
+                const int64_t             row = segments[s].first_row + chunk * CHUNK;
+                const chunk_rows          rows = { .q = q + row * qkv_stride + m * key_dim,
+                                                   .k = k + row * qkv_stride + m * key_dim,
+                                                   .v = v + row * qkv_stride + h * value_dim + tile * TILE,
+                                                   .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
+                                                   .n = least(segments[s].n_rows - chunk * CHUNK, CHUNK),
+                                                   .qkv_stride = qkv_stride,
+                                                   .out_stride = n_v_heads * value_dim,
+                                                   .key_dim = key_dim,
+                                                   .width = value_dim - tile * TILE };
+                const chunk_record *const record =
+                    (const chunk_record *)(records + ((first + chunk) * n_v_heads + h) * record_floats(key_dim));
                 sweep_chunk(record, &rows, segments[s].state + (h * tiles + tile) * key_dim * TILE, d, o, lane_thread());
             }
         }
@@ -317,7 +334,12 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *con
 
 /* Tolerance: as the scan; products of up to 64 decays are formed at once. */
 extern const weir_kernel WEIR_K_ROW(gated_delta_rule_chunk);
-const weir_kernel WEIR_K_ROW(gated_delta_rule_chunk) = {
-    .op = WEIR_OP_GATED_DELTA_RULE, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("gated_delta_rule.chunk"), .atol = 1e-5, .rtol = 2e-5,
-    .scratch = scratch, .run = WEIR_K(gated_delta_rule_chunk),
+const weir_kernel        WEIR_K_ROW(gated_delta_rule_chunk) = {
+           .op = WEIR_OP_GATED_DELTA_RULE,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("gated_delta_rule.chunk"),
+           .atol = 1e-5,
+           .rtol = 2e-5,
+           .scratch = scratch,
+           .run = WEIR_K(gated_delta_rule_chunk),
 };

@@ -7,7 +7,8 @@
 
 #pragma omp declare target
 /* partial [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void norm_row(float *dst, const float *src, const float *gate, const float *weight, int64_t dim, float eps, float *partial, int tid)
+WEIR_INLINE void norm_row(float *dst, const float *src, const float *gate, const float *weight, int64_t dim, float eps, float *partial,
+                          int tid)
 {
     float sum = 0.0f;
     LANES_SUM(sum)
@@ -29,15 +30,15 @@ static weir_status WEIR_K(gated_rmsnorm)(const weir_kernel_context *context, con
     if (args->dim <= 0) return WEIR_EINVAL;
     float *const       dst = args->dst;
     const float *const src = args->src, *const gate = args->gate, *const weight = args->weight;
-    const int64_t      n_rows = args->n_rows, dim = args->dim;
-    const float        eps = args->eps;
+    const int64_t n_rows = args->n_rows, dim = args->dim;
+    const float   eps = args->eps;
     if (n_rows <= 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(dst, src, gate, weight) device(context->omp_device) \
-        num_teams(lane_teams(context, n_rows)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(dst, src, gate, weight) device(context -> omp_device) num_teams(lane_teams(context, n_rows))        \
+    thread_limit(lane_threads(context))
     {
         float partial[LANE_THREADS];
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step())
             norm_row(dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial, lane_thread());
     }
@@ -46,7 +47,11 @@ static weir_status WEIR_K(gated_rmsnorm)(const weir_kernel_context *context, con
 
 /* Tolerance: as rmsnorm, and silu's exponential adds 2e-7. */
 extern const weir_kernel WEIR_K_ROW(gated_rmsnorm);
-const weir_kernel WEIR_K_ROW(gated_rmsnorm) = {
-    .op = WEIR_OP_GATED_RMSNORM, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("gated_rmsnorm"), .atol = 1e-7, .rtol = 3e-6,
-    .run = WEIR_K(gated_rmsnorm),
+const weir_kernel        WEIR_K_ROW(gated_rmsnorm) = {
+           .op = WEIR_OP_GATED_RMSNORM,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("gated_rmsnorm"),
+           .atol = 1e-7,
+           .rtol = 3e-6,
+           .run = WEIR_K(gated_rmsnorm),
 };

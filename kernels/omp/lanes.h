@@ -21,16 +21,16 @@
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 #define WEIR_PASTE3_(a, b, c) a##b##_##c
-#define WEIR_PASTE3(a, b, c)  WEIR_PASTE3_(a, b, c)
-#define WEIR_TEXT_(a)         #a
-#define WEIR_TEXT(a)          WEIR_TEXT_(a)
-#define WEIR_K(op)            WEIR_PASTE3(weir_k_omp_, op, WEIR_ISA)      /* weir_k_omp_rmsnorm_v4: the run function        */
-#define WEIR_K_ROW(op)        WEIR_PASTE3(weir_kernel_omp_, op, WEIR_ISA) /* weir_kernel_omp_rmsnorm_v4: its row            */
-#define WEIR_K_NAME(text)     "omp." text "." WEIR_TEXT(WEIR_ISA)         /* "omp.rmsnorm.v4"                               */
+#define WEIR_PASTE3(a, b, c) WEIR_PASTE3_(a, b, c)
+#define WEIR_TEXT_(a) #a
+#define WEIR_TEXT(a) WEIR_TEXT_(a)
+#define WEIR_K(op) WEIR_PASTE3(weir_k_omp_, op, WEIR_ISA)      /* weir_k_omp_rmsnorm_v4: the run function        */
+#define WEIR_K_ROW(op) WEIR_PASTE3(weir_kernel_omp_, op, WEIR_ISA) /* weir_kernel_omp_rmsnorm_v4: its row            */
+#define WEIR_K_NAME(text) "omp." text "." WEIR_TEXT(WEIR_ISA)         /* "omp.rmsnorm.v4"                               */
 
 #define WEIR_PRAGMA(text) _Pragma(#text)
-#define WEIR_INLINE       static inline __attribute__((always_inline))
-#define UNROLL            WEIR_PRAGMA(unroll)
+#define WEIR_INLINE static inline __attribute__((always_inline))
+#define UNROLL WEIR_PRAGMA(unroll)
 
 /* ---- threads and loops --------------------------------------------------------------------------------------- */
 #if defined(__NVPTX__)
@@ -46,15 +46,15 @@ enum { LANE_THREADS = 1 };
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
 #define LANES
 #define LANES_SUM(x)
-#define TEAM_BARRIER  WEIR_PRAGMA(omp barrier)
+#define TEAM_BARRIER WEIR_PRAGMA(omp barrier)
 #define UNROLL_DEVICE WEIR_PRAGMA(unroll)
-#define PREFETCH(p)   ((void)(p))
+#define PREFETCH(p) ((void)(p))
 #else
-#define LANES         WEIR_PRAGMA(omp simd simdlen(16))
-#define LANES_SUM(x)  WEIR_PRAGMA(omp simd reduction(+ : x) simdlen(16))
+#define LANES WEIR_PRAGMA(omp simd simdlen(16))
+#define LANES_SUM(x) WEIR_PRAGMA(omp simd reduction(+ : x) simdlen(16))
 #define TEAM_BARRIER
 #define UNROLL_DEVICE WEIR_PRAGMA(nounroll)
-#define PREFETCH(p)   __builtin_prefetch((p), 0, 3)
+#define PREFETCH(p) __builtin_prefetch((p), 0, 3)
 #endif
 
 /* ---- launch shape -------------------------------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ enum { DEVICE_LANE_THREADS = 128, DEVICE_TEAMS_MAX = 65535 };
 #endif
 
 /* The builds that have a device to ask for. Elsewhere the question would cost a failing dlsym in libomp: 0.4 us and three allocations. */
-#define WEIR_HAS_DEVICE_nvptx   1
+#define WEIR_HAS_DEVICE_nvptx 1
 #define WEIR_HAS_DEVICE_offload 1
 
 static inline bool lane_on_device(const weir_kernel_context *context)
@@ -103,11 +103,14 @@ enum { LANE_WIDTH = 4, LANE_ROWS = 4, LANE_VECTORS = 2 };
 #pragma omp declare target
 
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
-typedef float    lane_float;
-typedef int32_t  lane_int;
+typedef float          lane_float;
+typedef int32_t        lane_int;
 WEIR_INLINE lane_float lane_load(const float *p) { return *p; }
 WEIR_INLINE lane_float lane_load_part(const float *p, int64_t n) { return n > 0 ? *p : 0.0f; }
-WEIR_INLINE void       lane_store_part(float *p, lane_float x, int64_t n) { if (n > 0) *p = x; }
+WEIR_INLINE void       lane_store_part(float *p, lane_float x, int64_t n)
+{
+    if (n > 0) *p = x;
+}
 WEIR_INLINE void       lane_store(float *p, lane_float x) { *p = x; }
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p) { return (float)*p; }
 WEIR_INLINE lane_int   lane_iota(void) { return 0; }
@@ -115,8 +118,8 @@ WEIR_INLINE float      lane_first(lane_float x) { return x; }
 WEIR_INLINE float      lane_max_of(lane_float x) { return x; }
 WEIR_INLINE float      lane_sum_of(lane_float x) { return x; }
 #else
-typedef float    lane_float __attribute__((ext_vector_type(LANE_WIDTH)));
-typedef int32_t  lane_int __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef float          lane_float __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef int32_t        lane_int __attribute__((ext_vector_type(LANE_WIDTH)));
 WEIR_INLINE lane_float lane_load(const float *p)
 {
     lane_float x;
@@ -153,7 +156,7 @@ WEIR_INLINE lane_int lane_iota(void)
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 {
     typedef _Float16 lane_half __attribute__((ext_vector_type(LANE_WIDTH)));
-    lane_half x;
+    lane_half        x;
     __builtin_memcpy(&x, p, sizeof x);
     return __builtin_convertvector(x, lane_float);
 }
@@ -162,10 +165,13 @@ WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 {
     typedef uint16_t lane_bits __attribute__((ext_vector_type(LANE_WIDTH)));
-    lane_bits bits;
+    lane_bits        bits;
     __builtin_memcpy(&bits, p, sizeof bits);
     const lane_int x = __builtin_convertvector(bits, lane_int), magnitude = x & 0x7fff;
-    union { lane_int i; lane_float f; } y = { .i = magnitude << 13 };
+    union {
+        lane_int   i;
+        lane_float f;
+    } y = { .i = magnitude << 13 };
     y.f *= 0x1p112f;
     y.i |= (x & 0x8000) << 16;
     y.i |= (magnitude >= 0x7c00) & 0x7f800000;
@@ -199,15 +205,24 @@ WEIR_INLINE float lane_sum_of(lane_float x)
 #endif
 
 /* mask ? a : b in every lane. (The warning: clang takes a vector condition for a scalar one.) */
-_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversion\"")
-WEIR_INLINE lane_float lane_select(lane_int mask, lane_float a, lane_float b) { return mask ? a : b; }
+_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversion\"") WEIR_INLINE lane_float
+    lane_select(lane_int mask, lane_float a, lane_float b)
+{
+    return mask ? a : b;
+}
 _Pragma("clang diagnostic pop")
 
 /* a * b + c, one rounding where the target has it. Written out where bits must not depend on which product the compiler fuses. */
 #if defined(__FMA__) || defined(__NVPTX__)
-WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c) { return __builtin_elementwise_fma(a, b, c); }
+    WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c)
+{
+    return __builtin_elementwise_fma(a, b, c);
+}
 #else
-WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c) { return a * b + c; }
+    WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c)
+{
+    return a * b + c;
+}
 #endif
 WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select(a > b, a, b); }
 
@@ -215,10 +230,15 @@ WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select
 WEIR_INLINE lane_float lane_exp2(lane_float x)
 {
     const float to_integer = 0x1.8p23f; /* adding it rounds to nearest and leaves the integer in the low bits */
-    union { lane_float f; lane_int i; } n = { .f = x + to_integer }, y;
+    union {
+        lane_float f;
+        lane_int   i;
+    } n = { .f = x + to_integer }, y;
     const lane_float f = x - (n.f - to_integer);
-    y.f = (((((1.54531634e-4f * f + 1.33908633e-3f) * f + 9.61808302e-3f) * f + 5.55035695e-2f) * f + 2.40226507e-1f) * f + 6.93147182e-1f) * f
-        + 1.0f;
+    y.f =
+        (((((1.54531634e-4f * f + 1.33908633e-3f) * f + 9.61808302e-3f) * f + 5.55035695e-2f) * f + 2.40226507e-1f) * f + 6.93147182e-1f) *
+            f +
+        1.0f;
     y.i += n.i << 23;
     return lane_select(x < -125.0f, (lane_float)0.0f, y.f);
 }
@@ -229,7 +249,11 @@ WEIR_INLINE float lane_exp(float x)
     const float to_integer = 0x1.8p23f, log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
-    union { float f; int32_t i; uint32_t u; } n = { .f = x * log2e + to_integer }, scale;
+    union {
+        float    f;
+        int32_t  i;
+        uint32_t u;
+    } n = { .f = x * log2e + to_integer }, scale;
     const float k = n.f - to_integer, f = (x - k * ln2_high) - k * ln2_low;
     const float p = ((((1.9875691e-4f * f + 1.3981999e-3f) * f + 8.3334519e-3f) * f + 4.1665796e-2f) * f + 1.6666665e-1f) * f + 0.5f;
     scale.u = (n.u + 127u) << 23;
@@ -244,7 +268,7 @@ WEIR_INLINE int64_t lane_first_unit(void)
     assert(omp_get_num_threads() == LANE_THREADS && "num_threads is a request: the runtime's limits gave the team fewer lanes");
     return omp_get_team_num();
 }
-WEIR_INLINE int lane_thread(void) { return LANE_THREADS == 1 ? 0 : omp_get_thread_num(); }
+WEIR_INLINE int     lane_thread(void) { return LANE_THREADS == 1 ? 0 : omp_get_thread_num(); }
 WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_teams(); }
 
 #pragma omp end declare target

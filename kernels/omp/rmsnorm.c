@@ -37,19 +37,19 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
 {
     const weir_rmsnorm_args *const args = op_args;
     if (args->dim <= 0 || (args->add && args->n_groups != 1)) return WEIR_EINVAL;
-    float *const       dst = args->dst, *const src = args->src;
+    float *const dst = args->dst, *const src = args->src;
     const float *const weight = args->weight, *const add = args->add;
-    const int64_t      n_groups = args->n_groups, dim = args->dim, n_units = args->n_rows * n_groups;
-    const int64_t      dst_stride = args->dst_stride, dst_group_stride = args->dst_group_stride;
-    const int64_t      src_stride = args->src_stride, src_group_stride = args->src_group_stride, add_stride = args->add_stride;
-    const float        eps = args->eps;
+    const int64_t n_groups = args->n_groups, dim = args->dim, n_units = args->n_rows * n_groups;
+    const int64_t dst_stride = args->dst_stride, dst_group_stride = args->dst_group_stride;
+    const int64_t src_stride = args->src_stride, src_group_stride = args->src_group_stride, add_stride = args->add_stride;
+    const float   eps = args->eps;
     if (n_units <= 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(dst, src, weight, add) device(context->omp_device) \
-        num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(dst, src, weight, add) device(context -> omp_device) num_teams(lane_teams(context, n_units))        \
+    thread_limit(lane_threads(context))
     {
         float partial[LANE_THREADS];
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_groups, g = u % n_groups;
             norm_group(dst + r * dst_stride + g * dst_group_stride, src + r * src_stride + g * src_group_stride,
@@ -61,6 +61,11 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
 
 /* Tolerance: a sum of squares has relative error of some 1e-7 in any order, the root halves it, three roundings follow. */
 extern const weir_kernel WEIR_K_ROW(rmsnorm);
-const weir_kernel WEIR_K_ROW(rmsnorm) = {
-    .op = WEIR_OP_RMSNORM, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("rmsnorm"), .atol = 1e-7, .rtol = 2e-6, .run = WEIR_K(rmsnorm),
+const weir_kernel        WEIR_K_ROW(rmsnorm) = {
+           .op = WEIR_OP_RMSNORM,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("rmsnorm"),
+           .atol = 1e-7,
+           .rtol = 2e-6,
+           .run = WEIR_K(rmsnorm),
 };

@@ -12,7 +12,10 @@ WEIR_INLINE void sine_cosine(float angle, float *sine, float *cosine)
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0, half_pi_low = 0x1.1a62633145c07p-54;
     const double to_integer = 0x1.8p52;
-    union { double f; int64_t i; } quarter = { .f = (double)angle * two_over_pi + to_integer };
+    union {
+        double  f;
+        int64_t i;
+    } quarter = { .f = (double)angle * two_over_pi + to_integer };
     const double k = quarter.f - to_integer;
     const float  r = (float)(((double)angle - k * half_pi_high) - k * half_pi_low), r2 = r * r;
     const float  s = r + r * r2 * (-1.6666654611e-1f + r2 * (8.3321608736e-3f + r2 * -1.9515295891e-4f));
@@ -24,8 +27,8 @@ WEIR_INLINE void sine_cosine(float angle, float *sine, float *cosine)
 }
 
 /* Pairs [first, first + n) of one row, all heads. sine, cosine [PAIRS] are shared by the team. */
-WEIR_INLINE void rotate(float *row, const float *frequencies, float position, float magnitude, int64_t n_heads, int64_t head_stride, int64_t half,
-                        int64_t first, int64_t n, const bool pairs, float *restrict sine, float *restrict cosine, int tid)
+WEIR_INLINE void rotate(float *row, const float *frequencies, float position, float magnitude, int64_t n_heads, int64_t head_stride,
+                        int64_t half, int64_t first, int64_t n, const bool pairs, float *restrict sine, float *restrict cosine, int tid)
 {
     LANES
     for (int64_t i = tid; i < n; i += LANE_THREADS) {
@@ -40,7 +43,7 @@ WEIR_INLINE void rotate(float *row, const float *frequencies, float position, fl
         LANES
         for (int64_t i = tid; i < n; i += LANE_THREADS) {
             float *const a = x + (pairs ? 2 * (first + i) : first + i), *const b = pairs ? a + 1 : a + half;
-            const float  u = *a, v = *b;
+            const float u = *a, v = *b;
             *a = u * cosine[i] - v * sine[i];
             *b = v * cosine[i] + u * sine[i];
         }
@@ -62,11 +65,11 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
     const bool           pairs = args->pairing == WEIR_ROPE_PAIRS;
     if (n_rows <= 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(x, positions, frequencies) device(context->omp_device) \
-        num_teams(lane_teams(context, n_rows)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(x, positions, frequencies) device(context -> omp_device) num_teams(lane_teams(context, n_rows))     \
+    thread_limit(lane_threads(context))
     {
         float sine[PAIRS], cosine[PAIRS];
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
             for (int64_t first = 0; first < half; first += PAIRS) {
                 const int64_t n = half - first < PAIRS ? half - first : PAIRS;
@@ -84,6 +87,11 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
 
 /* Tolerance: sine and cosine are good to 2e-7; a rotated value may cancel, so the bound is absolute in units of the pair's length. */
 extern const weir_kernel WEIR_K_ROW(rope);
-const weir_kernel WEIR_K_ROW(rope) = {
-    .op = WEIR_OP_ROPE, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("rope"), .atol = 2e-6, .rtol = 2e-6, .run = WEIR_K(rope),
+const weir_kernel        WEIR_K_ROW(rope) = {
+           .op = WEIR_OP_ROPE,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("rope"),
+           .atol = 2e-6,
+           .rtol = 2e-6,
+           .run = WEIR_K(rope),
 };

@@ -4,17 +4,17 @@
 static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_sigmoid_gate_args *const args = op_args;
-    float *const       x = args->x;
-    const float *const gate = args->gate;
-    const int64_t      n_heads = args->n_heads, dim = args->dim, n_units = args->n_rows * n_heads;
-    const int64_t      x_stride = args->x_stride, x_head_stride = args->x_head_stride;
-    const int64_t      gate_stride = args->gate_stride, gate_head_stride = args->gate_head_stride;
+    float *const                        x = args->x;
+    const float *const                  gate = args->gate;
+    const int64_t                       n_heads = args->n_heads, dim = args->dim, n_units = args->n_rows * n_heads;
+    const int64_t                       x_stride = args->x_stride, x_head_stride = args->x_head_stride;
+    const int64_t                       gate_stride = args->gate_stride, gate_head_stride = args->gate_head_stride;
     if (n_units <= 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(x, gate) device(context->omp_device) \
-        num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(x, gate) device(context -> omp_device) num_teams(lane_teams(context, n_units))                      \
+    thread_limit(lane_threads(context))
     {
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             float *const       head = x + u / n_heads * x_stride + u % n_heads * x_head_stride;
             const float *const head_gate = gate + u / n_heads * gate_stride + u % n_heads * gate_head_stride;
@@ -27,7 +27,11 @@ static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, cons
 
 /* Tolerance: the exponential is good to 2e-7, three roundings follow; below -87 the sigmoid stays at 1e-38. */
 extern const weir_kernel WEIR_K_ROW(sigmoid_gate);
-const weir_kernel WEIR_K_ROW(sigmoid_gate) = {
-    .op = WEIR_OP_SIGMOID_GATE, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("sigmoid_gate"), .atol = 1e-30, .rtol = 1e-6,
-    .run = WEIR_K(sigmoid_gate),
+const weir_kernel        WEIR_K_ROW(sigmoid_gate) = {
+           .op = WEIR_OP_SIGMOID_GATE,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("sigmoid_gate"),
+           .atol = 1e-30,
+           .rtol = 1e-6,
+           .run = WEIR_K(sigmoid_gate),
 };

@@ -6,16 +6,16 @@ enum { BLOCK = 1024 }; /* columns per unit, so that one row keeps several thread
 static weir_status WEIR_K(swiglu)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_swiglu_args *const args = op_args;
-    float *const       dst = args->dst;
+    float *const                  dst = args->dst;
     const float *const gate = args->gate, *const up = args->up;
-    const int64_t      dim = args->dim, dst_stride = args->dst_stride, gate_stride = args->gate_stride, up_stride = args->up_stride;
-    const int64_t      n_blocks = (dim + BLOCK - 1) / BLOCK, n_units = args->n_rows * n_blocks;
+    const int64_t dim = args->dim, dst_stride = args->dst_stride, gate_stride = args->gate_stride, up_stride = args->up_stride;
+    const int64_t n_blocks = (dim + BLOCK - 1) / BLOCK, n_units = args->n_rows * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
-    #pragma omp target teams is_device_ptr(dst, gate, up) device(context->omp_device) \
-        num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+#pragma omp target teams is_device_ptr(dst, gate, up) device(context -> omp_device) num_teams(lane_teams(context, n_units))                \
+    thread_limit(lane_threads(context))
     {
-        #pragma omp parallel num_threads(LANE_THREADS)
+#pragma omp parallel num_threads(LANE_THREADS)
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_blocks, first = u % n_blocks * BLOCK, end = first + BLOCK < dim ? first + BLOCK : dim;
             LANES
@@ -28,6 +28,11 @@ static weir_status WEIR_K(swiglu)(const weir_kernel_context *context, const void
 
 /* Tolerance: the exponential is good to 2e-7, three roundings follow; below -87 silu is 0 to 1e-36. */
 extern const weir_kernel WEIR_K_ROW(swiglu);
-const weir_kernel WEIR_K_ROW(swiglu) = {
-    .op = WEIR_OP_SWIGLU, .backend = WEIR_BACKEND_OMP, .name = WEIR_K_NAME("swiglu"), .atol = 1e-30, .rtol = 1e-6, .run = WEIR_K(swiglu),
+const weir_kernel        WEIR_K_ROW(swiglu) = {
+           .op = WEIR_OP_SWIGLU,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("swiglu"),
+           .atol = 1e-30,
+           .rtol = 1e-6,
+           .run = WEIR_K(swiglu),
 };

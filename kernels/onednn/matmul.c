@@ -68,8 +68,8 @@ static const char *reject_f32(const weir_caps *caps, const void *args)
 
 static size_t scratch(const void *args) { return make_plan(args).bytes; }
 
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static void
-round_row(uint16_t *dst, const float *src, int64_t n)
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static void round_row(uint16_t *dst, const float *src,
+                                                                                                    int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dst[i] = weir_bf16_from_f32(src[i]);
 }
@@ -103,7 +103,7 @@ static weir_status multiply(const weir_kernel_context *context, const weir_matmu
     float        *dst = direct ? output->dst : product;
     WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows, context->scratch, context->n_threads));
     if (direct && !output->bias) return WEIR_OK;
-    #pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * n > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * n > SERIAL_ELEMENTS)
     for (int64_t row = 0; row < args->n_rows; row++) finish_row(output, direct ? dst + row * output->dst_stride : dst + row * n, row);
     return WEIR_OK;
 }
@@ -117,7 +117,7 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
     const void *input = args->x;
     if (is_copied(args)) {
         input = memory + p.input_offset;
-        #pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * args->n_in > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * args->n_in > SERIAL_ELEMENTS)
         for (int64_t row = 0; row < args->n_rows; row++) copy_row(memory + p.input_offset, args, row);
     }
     for (int o = 0; o < args->n_outputs; o++)

@@ -44,17 +44,17 @@ static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, bool packed, in
 static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const dnnl_memory_desc_t *weights, dnnl_data_type_t type,
                                 int64_t n_rows, dnnl_scratchpad_mode_t mode)
 {
-    const int64_t        n_in = weights->dims[0], n_out = weights->dims[1];
-    const dnnl_dims_t    src_dims = { n_rows, n_in }, dst_dims = { n_rows, n_out };
-    dnnl_memory_desc_t   src, dst;
-    dnnl_matmul_desc_t   matmul;
+    const int64_t         n_in = weights->dims[0], n_out = weights->dims[1];
+    const dnnl_dims_t     src_dims = { n_rows, n_in }, dst_dims = { n_rows, n_out };
+    dnnl_memory_desc_t    src, dst;
+    dnnl_matmul_desc_t    matmul;
     dnnl_primitive_attr_t attributes = NULL;
-    bool made = dnnl_memory_desc_init_by_tag(&src, 2, src_dims, type, dnnl_ab) == dnnl_success
-                && dnnl_memory_desc_init_by_tag(&dst, 2, dst_dims, dnnl_f32, dnnl_ab) == dnnl_success
-                && dnnl_matmul_desc_init(&matmul, &src, weights, NULL, &dst) == dnnl_success
-                && dnnl_primitive_attr_create(&attributes) == dnnl_success
-                && dnnl_primitive_attr_set_scratchpad_mode(attributes, mode) == dnnl_success
-                && dnnl_primitive_desc_create(out, &matmul, attributes, engine, NULL) == dnnl_success;
+    bool                  made = dnnl_memory_desc_init_by_tag(&src, 2, src_dims, type, dnnl_ab) == dnnl_success &&
+                dnnl_memory_desc_init_by_tag(&dst, 2, dst_dims, dnnl_f32, dnnl_ab) == dnnl_success &&
+                dnnl_matmul_desc_init(&matmul, &src, weights, NULL, &dst) == dnnl_success &&
+                dnnl_primitive_attr_create(&attributes) == dnnl_success &&
+                dnnl_primitive_attr_set_scratchpad_mode(attributes, mode) == dnnl_success &&
+                dnnl_primitive_desc_create(out, &matmul, attributes, engine, NULL) == dnnl_success;
     if (attributes) (void)dnnl_primitive_attr_destroy(attributes);
     return made;
 }
@@ -72,10 +72,10 @@ static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
     dnnl_primitive_desc_t one = NULL, two = NULL;
     dnnl_memory_desc_t    weights;
     bool                  packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success && describe(&weights, dtype, true, n_out, n_in);
-    packed = packed && make_primitive_desc(&one, engine, &weights, data_type(dtype), 1, dnnl_scratchpad_mode_user)
-             && strncmp(implementation_of(one), "brg:", 4) == 0;
-    packed = packed && make_primitive_desc(&two, engine, &weights, data_type(dtype), 2, dnnl_scratchpad_mode_user)
-             && strncmp(implementation_of(two), "brg:", 4) == 0;
+    packed = packed && make_primitive_desc(&one, engine, &weights, data_type(dtype), 1, dnnl_scratchpad_mode_user) &&
+             strncmp(implementation_of(one), "brg:", 4) == 0;
+    packed = packed && make_primitive_desc(&two, engine, &weights, data_type(dtype), 2, dnnl_scratchpad_mode_user) &&
+             strncmp(implementation_of(two), "brg:", 4) == 0;
     if (one) (void)dnnl_primitive_desc_destroy(one);
     if (two) (void)dnnl_primitive_desc_destroy(two);
     if (engine) (void)dnnl_engine_destroy(engine);
@@ -118,11 +118,11 @@ static void put_blocks_bf16(uint16_t *panel, const float *rows, int64_t first, i
 weir_status weir_onednn_pack_panel(void *dst, weir_onednn_form form, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
                                    int64_t panel, float *rows)
 {
-    const size_t  row_bytes = weir_row_bytes(dtype, n_in), element = form.dtype == WEIR_BF16 ? 2 : 4;
-    const int64_t first = panel * WEIR_ONEDNN_PANEL, left = n_out - first, n_rows = left < WEIR_ONEDNN_PANEL ? left : WEIR_ONEDNN_PANEL;
-    const int64_t block = form.dtype == WEIR_BF16 ? 32 : 16, columns = form.packed ? (n_in + block - 1) / block * block : n_in;
+    const size_t   row_bytes = weir_row_bytes(dtype, n_in), element = form.dtype == WEIR_BF16 ? 2 : 4;
+    const int64_t  first = panel * WEIR_ONEDNN_PANEL, left = n_out - first, n_rows = left < WEIR_ONEDNN_PANEL ? left : WEIR_ONEDNN_PANEL;
+    const int64_t  block = form.dtype == WEIR_BF16 ? 32 : 16, columns = form.packed ? (n_in + block - 1) / block * block : n_in;
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
-    char *const   out = (char *)dst + (size_t)(first * columns) * element;
+    char *const    out = (char *)dst + (size_t)(first * columns) * element;
     if (!form.packed) return weir_k_ref_dequantise((float *)out, source, dtype, n_rows * n_in);
     for (int64_t column = 0; column < columns; column += WEIR_ONEDNN_CHUNK) {
         const int64_t padded = columns - column < WEIR_ONEDNN_CHUNK ? columns - column : WEIR_ONEDNN_CHUNK;
@@ -162,11 +162,11 @@ static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
     }
     const dnnl_memory_desc_t *src = dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0);
     const dnnl_memory_desc_t *dst = dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0);
-    const bool                filled = dnnl_primitive_create(&e->primitive, desc) == dnnl_success
-                        && dnnl_memory_create(&e->src, src, weight->engine, DNNL_MEMORY_NONE) == dnnl_success
-                        && dnnl_memory_create(&e->dst, dst, weight->engine, DNNL_MEMORY_NONE) == dnnl_success
-                        && (!scratch || dnnl_memory_desc_get_size(scratch) == 0
-                            || dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) == dnnl_success);
+    const bool                filled = dnnl_primitive_create(&e->primitive, desc) == dnnl_success &&
+                        dnnl_memory_create(&e->src, src, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+                        dnnl_memory_create(&e->dst, dst, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+                        (!scratch || dnnl_memory_desc_get_size(scratch) == 0 ||
+                         dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) == dnnl_success);
     strncpy(e->implementation, implementation_of(desc), IMPLEMENTATION - 1);
     (void)dnnl_primitive_desc_destroy(desc);
     if (filled)
@@ -205,10 +205,10 @@ weir_status weir_onednn_open(weir_onednn_weight **out, void *data, weir_onednn_f
     weight->n_out = n_out;
     weight->n_in = n_in;
     weight->type = data_type(form.dtype);
-    if (!describe(&weight->desc, form.dtype, form.packed, n_out, n_in) || dnnl_memory_desc_get_size(&weight->desc) != form.bytes
-        || dnnl_engine_create(&weight->engine, dnnl_cpu, 0) != dnnl_success
-        || dnnl_stream_create(&weight->stream, weight->engine, dnnl_stream_default_flags) != dnnl_success
-        || dnnl_memory_create(&weight->memory, &weight->desc, weight->engine, data) != dnnl_success) {
+    if (!describe(&weight->desc, form.dtype, form.packed, n_out, n_in) || dnnl_memory_desc_get_size(&weight->desc) != form.bytes ||
+        dnnl_engine_create(&weight->engine, dnnl_cpu, 0) != dnnl_success ||
+        dnnl_stream_create(&weight->stream, weight->engine, dnnl_stream_default_flags) != dnnl_success ||
+        dnnl_memory_create(&weight->memory, &weight->desc, weight->engine, data) != dnnl_success) {
         weir_onednn_close(weight);
         return WEIR_EDEVICE;
     }
@@ -232,11 +232,12 @@ weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const v
     if (!e) return WEIR_EDEVICE;
     if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
     void *input = (void *)(uintptr_t)src; /* oneDNN only reads it */
-    if (dnnl_memory_set_data_handle(e->src, input) != dnnl_success || dnnl_memory_set_data_handle(e->dst, dst) != dnnl_success
-        || (e->scratch && dnnl_memory_set_data_handle(e->scratch, scratch) != dnnl_success))
+    if (dnnl_memory_set_data_handle(e->src, input) != dnnl_success || dnnl_memory_set_data_handle(e->dst, dst) != dnnl_success ||
+        (e->scratch && dnnl_memory_set_data_handle(e->scratch, scratch) != dnnl_success))
         return WEIR_EDEVICE;
-    const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, e->src }, { DNNL_ARG_WEIGHTS, weight->memory }, { DNNL_ARG_DST, e->dst },
-                                     { DNNL_ARG_SCRATCHPAD, e->scratch } };
+    const dnnl_exec_arg_t args[] = {
+        { DNNL_ARG_SRC, e->src }, { DNNL_ARG_WEIGHTS, weight->memory }, { DNNL_ARG_DST, e->dst }, { DNNL_ARG_SCRATCHPAD, e->scratch }
+    };
     if (dnnl_primitive_execute(e->primitive, weight->stream, e->scratch ? 4 : 3, args) != dnnl_success) return WEIR_EDEVICE;
     return dnnl_stream_wait(weight->stream) == dnnl_success ? WEIR_OK : WEIR_EDEVICE;
 }

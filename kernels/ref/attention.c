@@ -31,7 +31,7 @@ static void attend(const ref_row *row, float *out, int64_t first, int64_t last)
     for (int64_t p = first; p <= last; p++) maximum = fmax(maximum, score(row, p));
     for (int64_t p = first; p <= last; p++) sum += exp(score(row, p) - maximum);
     const int64_t value_dim = row->args->value_dim;
-    double value[512]; /* dimensions at a time */
+    double        value[512]; /* dimensions at a time */
     for (int64_t d0 = 0; d0 < value_dim; d0 += 512) {
         const int64_t n = value_dim - d0 < 512 ? value_dim - d0 : 512;
         for (int64_t d = 0; d < n; d++) value[d] = 0.0;
@@ -57,7 +57,8 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
             const int64_t last = segment->n_past + t, first = args->window > 0 && last >= args->window ? last - args->window + 1 : 0;
             for (int64_t h = 0; h < args->n_heads; h++) {
                 const int64_t row = segment->first_row + t;
-                const ref_row query = { args, segment->pages + h / group * segment->page_stride, args->q + row * args->q_stride + h * args->q_head_stride };
+                const ref_row query = { args, segment->pages + h / group * segment->page_stride,
+                                        args->q + row * args->q_stride + h * args->q_head_stride };
                 attend(&query, args->out + row * args->out_stride + h * args->value_dim, first, last);
             }
         }

@@ -24,7 +24,7 @@ static ref_token token_of(const weir_gated_delta_rule_args *args, int64_t row, i
     const int64_t k_head = args->tiled_heads ? head % args->n_k_heads : head / (args->n_v_heads / args->n_k_heads);
     const int64_t at = row * args->qkv_stride + k_head * args->key_dim, gate = row * args->ab_stride + head;
     const double  x = (double)args->a[gate] + (double)args->dt_bias[head], softplus = x > 20.0 ? x : log1p(exp(x));
-    ref_token token = { .q = args->q + at, .k = args->k + at, .key_dim = args->key_dim };
+    ref_token     token = { .q = args->q + at, .k = args->k + at, .key_dim = args->key_dim };
     token.q_scale = inverse_norm(token.q, args->key_dim) / sqrt((double)args->key_dim);
     token.k_scale = inverse_norm(token.k, args->key_dim);
     token.decay = exp((double)args->a_neg[head] * softplus);
@@ -59,8 +59,9 @@ static weir_status weir_k_ref_gated_delta_rule(const weir_kernel_context *contex
             for (int64_t h = 0; h < args->n_v_heads; h++) {
                 const ref_token token = token_of(args, row, h);
                 for (int64_t j = 0; j < args->value_dim; j++) {
-                    float *const state = segment->state + (h * tiles + j / WEIR_DELTA_LANES) * args->key_dim * WEIR_DELTA_LANES + j % WEIR_DELTA_LANES;
-                    const float  v = args->v[row * args->qkv_stride + h * args->value_dim + j];
+                    float *const state =
+                        segment->state + (h * tiles + j / WEIR_DELTA_LANES) * args->key_dim * WEIR_DELTA_LANES + j % WEIR_DELTA_LANES;
+                    const float v = args->v[row * args->qkv_stride + h * args->value_dim + j];
                     args->out[(row * args->n_v_heads + h) * args->value_dim + j] = step_column(state, &token, v);
                 }
             }

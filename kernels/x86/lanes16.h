@@ -43,7 +43,7 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
 }
 LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x) { return _mm512_dpbusd_epi32(sum, c, x); }
 /* Nothing is moved over this point: without it the compiler loads the operands of the next sums early and spills the accumulators. */
-LANES_INLINE void lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
+LANES_INLINE void    lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
     const __m512i mask = _mm512_set1_epi32(0x7fffffff), low = _mm512_and_si512(_mm512_loadu_si512(x), mask);
@@ -59,18 +59,23 @@ LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 
-typedef struct lanes_int { __m256i v[2]; } lanes_int;
-typedef struct lanes_float { __m256 v[2]; } lanes_float;
-typedef struct lanes_codes { __m256i v[2]; } lanes_codes;
-typedef struct lanes_input { __m256i even, odd; } lanes_input; /* s16: activations 0 and 2, 1 and 3, repeated */
+typedef struct lanes_int {
+    __m256i v[2];
+} lanes_int;
+typedef struct lanes_float {
+    __m256 v[2];
+} lanes_float;
+typedef struct lanes_codes {
+    __m256i v[2];
+} lanes_codes;
+typedef struct lanes_input {
+    __m256i even, odd;
+} lanes_input; /* s16: activations 0 and 2, 1 and 3, repeated */
 
 LANES_INLINE lanes_int   lanes_int_all(int32_t x) { return (lanes_int){ { _mm256_set1_epi32(x), _mm256_set1_epi32(x) } }; }
 LANES_INLINE lanes_float lanes_all(float x) { return (lanes_float){ { _mm256_set1_ps(x), _mm256_set1_ps(x) } }; }
 LANES_INLINE lanes_float lanes_zero(void) { return lanes_all(0.0f); }
-LANES_INLINE lanes_float lanes_from_int(lanes_int x)
-{
-    return (lanes_float){ { _mm256_cvtepi32_ps(x.v[0]), _mm256_cvtepi32_ps(x.v[1]) } };
-}
+LANES_INLINE lanes_float lanes_from_int(lanes_int x) { return (lanes_float){ { _mm256_cvtepi32_ps(x.v[0]), _mm256_cvtepi32_ps(x.v[1]) } }; }
 LANES_INLINE lanes_float lanes_from_half(const uint8_t *p)
 {
     return (lanes_float){ { _mm256_cvtph_ps(_mm_load_si128((const void *)p)), _mm256_cvtph_ps(_mm_load_si128((const void *)(p + 16))) } };
@@ -88,7 +93,7 @@ LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b)
     return (lanes_float){ { _mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1]) } };
 }
 LANES_INLINE lanes_float lanes_load(const float *p) { return (lanes_float){ { _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) } }; }
-LANES_INLINE void lanes_store(float *p, lanes_float x)
+LANES_INLINE void        lanes_store(float *p, lanes_float x)
 {
     _mm256_storeu_ps(p, x.v[0]);
     _mm256_storeu_ps(p + 8, x.v[1]);
@@ -127,7 +132,7 @@ LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
     }
     return sum;
 }
-LANES_INLINE void lanes_pin(lanes_int *x) { __asm__ volatile("" : "+x"(x->v[0]), "+x"(x->v[1]) : : "memory"); }
+LANES_INLINE void    lanes_pin(lanes_int *x) { __asm__ volatile("" : "+x"(x->v[0]), "+x"(x->v[1]) : : "memory"); }
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
     const __m256i mask = _mm256_set1_epi32(0x7fffffff);
@@ -153,10 +158,18 @@ LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
 #else
 #include "kernels/abi/convert.h"
 
-typedef struct lanes_int { int32_t v[16]; } lanes_int;
-typedef struct lanes_float { float v[16]; } lanes_float;
-typedef struct lanes_codes { uint8_t v[64]; } lanes_codes;
-typedef struct lanes_input { int32_t v[4]; } lanes_input;
+typedef struct lanes_int {
+    int32_t v[16];
+} lanes_int;
+typedef struct lanes_float {
+    float v[16];
+} lanes_float;
+typedef struct lanes_codes {
+    uint8_t v[64];
+} lanes_codes;
+typedef struct lanes_input {
+    int32_t v[4];
+} lanes_input;
 
 LANES_INLINE lanes_int lanes_int_all(int32_t x)
 {
@@ -195,9 +208,9 @@ LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)
 LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
 {
     for (int i = 0; i < 16; i++) {
-        const double  product = (double)a.v[i] * (double)b.v[i], addend = (double)c.v[i], sum = product + addend;
-        const double  part = sum - product, error = (product - (sum - part)) + (addend - part);
-        int64_t       bits, error_bits;
+        const double product = (double)a.v[i] * (double)b.v[i], addend = (double)c.v[i], sum = product + addend;
+        const double part = sum - product, error = (product - (sum - part)) + (addend - part);
+        int64_t      bits, error_bits;
         memcpy(&bits, &sum, sizeof bits);
         memcpy(&error_bits, &error, sizeof error_bits);
         const int64_t inexact = -(int64_t)((error > 0.0) | (error < 0.0)), even = -(int64_t)(~bits & 1);

@@ -44,8 +44,8 @@ static plan make_plan(const weir_matmul_args *args)
         p.panels_before[o + 1] = p.panels_before[o] + weir_panel_count(weight->n_out);
         const weir_tile_format format = p.formats[o];
         int32_t                s = 0;
-        while (s < p.n_sets && !(p.sets[s].format.zero == format.zero && p.sets[s].format.minimum == format.minimum
-                                 && p.sets[s].format.splits == format.splits))
+        while (s < p.n_sets && !(p.sets[s].format.zero == format.zero && p.sets[s].format.minimum == format.minimum &&
+                                 p.sets[s].format.splits == format.splits))
             s++;
         if (s == p.n_sets) {
             p.sets[p.n_sets++] = (side_set){ format, p.bytes };
@@ -95,7 +95,8 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
     for (int64_t g = 0; g < p->n_groups; g += CHUNK_GROUPS) {
         const int64_t        n = p->n_groups - g < CHUNK_GROUPS ? p->n_groups - g : CHUNK_GROUPS;
         const int64_t        at = block * p->n_groups + g * stride + lane;
-        const weir_tiles_row to = { .codes = (int8_t *)scratch + at * WEIR_TILE_GROUP, .scales = (float *)(scratch + p->scales_offset) + at,
+        const weir_tiles_row to = { .codes = (int8_t *)scratch + at * WEIR_TILE_GROUP,
+                                    .scales = (float *)(scratch + p->scales_offset) + at,
                                     .stride = stride };
         int32_t              sums[CHUNK_GROUPS * 2];
         isa->quantise(&to, args->x + row * args->x_stride + g * WEIR_TILE_GROUP, n, sums);
@@ -154,13 +155,13 @@ weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_conte
     const bool    serial = n_rows * args->n_in <= SERIAL_ELEMENTS;
     if (serial)
         for (int64_t row = 0; row < n_rows; row++) quantise_row(isa, &p, args, scratch, row);
-    #pragma omp parallel num_threads(context->n_threads)
+#pragma omp parallel num_threads(context->n_threads)
     {
         if (!serial) {
-            #pragma omp for schedule(static)
+#pragma omp for schedule(static)
             for (int64_t row = 0; row < n_rows; row++) quantise_row(isa, &p, args, scratch, row);
         }
-        #pragma omp for schedule(static)
+#pragma omp for schedule(static)
         for (int64_t unit = 0; unit < panels * chunks; unit++) {
             const int64_t panel = unit / chunks, first = unit % chunks * chunk_rows;
             const int64_t end = first + chunk_rows < n_rows ? first + chunk_rows : n_rows;

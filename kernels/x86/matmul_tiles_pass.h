@@ -135,5 +135,5 @@ static void quantise_groups(const weir_tiles_row *row, const float *x, int64_t n
     }
 }
 
-#define PASS(index, kind, minimum, splits, rows) \
+#define PASS(index, kind, minimum, splits, rows)                                                                                           \
     static void pass_##index##_##rows(const weir_tiles_pass *job) { multiply_pass(job, rows, kind, minimum, splits); }

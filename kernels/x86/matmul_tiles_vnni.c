@@ -3,10 +3,10 @@
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 
-#define X(index, kind, minimum, splits)                                         \
-    PASS(index, kind, minimum, splits, 1) PASS(index, kind, minimum, splits, 2) \
-    PASS(index, kind, minimum, splits, 3) PASS(index, kind, minimum, splits, 4) \
-    PASS(index, kind, minimum, splits, 5) PASS(index, kind, minimum, splits, 6)
+#define X(index, kind, minimum, splits)                                                                                                    \
+    PASS(index, kind, minimum, splits, 1)                                                                                                  \
+    PASS(index, kind, minimum, splits, 2) PASS(index, kind, minimum, splits, 3) PASS(index, kind, minimum, splits, 4)                      \
+        PASS(index, kind, minimum, splits, 5) PASS(index, kind, minimum, splits, 6)
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
 
@@ -14,7 +14,7 @@ static const weir_tiles_isa isa = {
     .few_rows = 4,
     .many_rows = 6,
     .pass = {
-#define X(index, kind, minimum, splits) \
+#define X(index, kind, minimum, splits)                                                                                                    \
     { NULL, pass_##index##_1, pass_##index##_2, pass_##index##_3, pass_##index##_4, pass_##index##_5, pass_##index##_6 },
         WEIR_TILES_FORMAT_MAP(X)
 #undef X

@@ -250,9 +250,9 @@ void weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t
 weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int64_t column)
 {
     const weir_tile_format format = packings[weight->dtype].format;
-    const int     input = (int)(column % WEIR_TILE_GROUP);
-    const uint8_t *record = (const uint8_t *)weight->data + (size_t)(row / WEIR_PANEL_ROWS) * weir_panel_bytes(format, weight->n_in)
-                            + (size_t)(column / WEIR_TILE_GROUP) * weir_record_bytes(format);
+    const int              input = (int)(column % WEIR_TILE_GROUP);
+    const uint8_t *record = (const uint8_t *)weight->data + (size_t)(row / WEIR_PANEL_ROWS) * weir_panel_bytes(format, weight->n_in) +
+                            (size_t)(column / WEIR_TILE_GROUP) * weir_record_bytes(format);
     const uint8_t *codes = record + row % WEIR_PANEL_ROWS * 4 + input % 4;
     int            code;
     if (format.codes == WEIR_TILE_U8) {

@@ -49,14 +49,11 @@ extern const uint8_t weir_tile_table[16];
 bool weir_tile_format_of(weir_dtype dtype, weir_tile_format *out);
 
 static inline int64_t weir_panel_count(int64_t n_out) { return (n_out + WEIR_PANEL_ROWS - 1) / WEIR_PANEL_ROWS; }
-static inline size_t weir_record_code_bytes(weir_tile_format format)
+static inline size_t  weir_record_code_bytes(weir_tile_format format)
 {
     return format.codes == WEIR_TILE_U8 ? WEIR_PANEL_ROWS * WEIR_TILE_GROUP : WEIR_PANEL_ROWS * WEIR_TILE_GROUP / 2;
 }
-static inline size_t weir_record_scale_bytes(weir_tile_format format)
-{
-    return (size_t)format.splits * WEIR_PANEL_ROWS * sizeof(uint16_t);
-}
+static inline size_t weir_record_scale_bytes(weir_tile_format format) { return (size_t)format.splits * WEIR_PANEL_ROWS * sizeof(uint16_t); }
 static inline size_t weir_record_bytes(weir_tile_format format)
 {
     return weir_record_code_bytes(format) + weir_record_scale_bytes(format) * (format.minimum ? 2 : 1);

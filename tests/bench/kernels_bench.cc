@@ -29,7 +29,10 @@ const weir_kernel &best(const weir_kernel &v4, const weir_kernel &v3, const weir
 {
     __builtin_cpu_init();
     const char *const forced = std::getenv("WEIR_BENCH_ISA");
-    const std::string isa = forced ? forced : __builtin_cpu_supports("x86-64-v4") ? "v4" : __builtin_cpu_supports("x86-64-v3") ? "v3" : "v2";
+    const std::string isa = forced                                ? forced
+                            : __builtin_cpu_supports("x86-64-v4") ? "v4"
+                            : __builtin_cpu_supports("x86-64-v3") ? "v3"
+                                                                  : "v2";
     return isa == "v4" ? v4 : isa == "v3" ? v3 : v2;
 }
 #define WEIR_BEST(op) best(weir_kernel_omp_##op##_v4, weir_kernel_omp_##op##_v3, weir_kernel_omp_##op##_v2)
@@ -43,9 +46,9 @@ template <class T> T *aligned(size_t n)
 
 Floats noise(size_t n, float scale = 1)
 {
-    static std::mt19937 rng(1);
+    static std::mt19937             rng(1);
     std::normal_distribution<float> normal(0, scale);
-    Floats x(n);
+    Floats                          x(n);
     for (float &value : x) value = normal(rng);
     return x;
 }
@@ -67,10 +70,10 @@ double measured_bandwidth()
     static const double result = [] {
         const size_t n = (size_t)256 << 18;
         float *const data = aligned<float>(n);
-        float total = 0;
+        float        total = 0;
         const double seconds = best_seconds(20, [&] {
             float sum = 0;
-            #pragma omp parallel for simd reduction(+ : sum) schedule(static)
+#pragma omp parallel for simd reduction(+ : sum) schedule(static)
             for (size_t i = 0; i < n; i++) sum += data[i];
             total += sum;
         });
@@ -91,7 +94,7 @@ void multiply_add_512(Wide *out, int64_t n)
     for (int i = 0; i < 16; i++) b[i] = 0.999f, c[i] = 0.001f;
     for (int i = 0; i < 12; i++) a[i] = b;
     for (int64_t k = 0; k < n; k++) {
-        #pragma unroll
+#pragma unroll
         for (int i = 0; i < 12; i++) a[i] = __builtin_elementwise_fma(a[i], b, c);
         asm volatile("" : "+v"(a[0]), "+v"(a[1]), "+v"(a[2]), "+v"(a[3]), "+v"(a[4]), "+v"(a[5]));
     }
@@ -105,9 +108,9 @@ double measured_flops()
         __builtin_cpu_init();
         if (!__builtin_cpu_supports("x86-64-v4")) return 0.0;
         const int64_t n = 40000;
-        const int threads = omp_get_max_threads();
-        const double seconds = best_seconds(200, [&] {
-            #pragma omp parallel
+        const int     threads = omp_get_max_threads();
+        const double  seconds = best_seconds(200, [&] {
+#pragma omp parallel
             {
                 Wide out = {};
                 multiply_add_512(&out, n);
@@ -156,8 +159,9 @@ void rate(benchmark::State &state, double bytes, double flops)
 void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_dtype dtype, int64_t heads, int64_t kv_heads, int64_t dim)
 {
     const int64_t pages = (depth + rows + 63) / 64, page_bytes = (int64_t)weir_page_bytes(dtype, dim, dim);
-    const int64_t layer_bytes = pages * kv_heads * page_bytes, layers = rows == 1 ? std::clamp<int64_t>((int64_t)100e6 / layer_bytes, 1, 64) : 1;
-    char *const memory = aligned<char>((size_t)(layers * layer_bytes));
+    const int64_t layer_bytes = pages * kv_heads * page_bytes,
+                  layers = rows == 1 ? std::clamp<int64_t>((int64_t)100e6 / layer_bytes, 1, 64) : 1;
+    char *const  memory = aligned<char>((size_t)(layers * layer_bytes));
     const Floats values = noise(4096, 0.3f);
     for (int64_t i = 0; i < layers * layer_bytes / (dtype == WEIR_F16 ? 2 : 4); i++) {
         if (dtype == WEIR_F16)
@@ -168,12 +172,13 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_dtype 
     std::vector<std::vector<void *>> tables((size_t)layers);
     for (int64_t layer = 0; layer < layers; layer++)
         for (int64_t i = 0; i < pages * kv_heads; i++) tables[(size_t)layer].push_back(memory + layer * layer_bytes + i * page_bytes);
-    Floats out((size_t)(rows * heads * dim));
-    const Floats q = noise(out.size());
-    weir_kv_segment segment = { tables[0].data(), pages, 0, rows, depth };
-    const weir_attention_args args = { out.data(), q.data(), &segment, 1, heads, kv_heads, dim, dim, heads * dim, dim, heads * dim, 0, 0.0625f, dtype };
-    const weir_kernel &kernel = WEIR_BEST(attention);
-    weir_kernel_context context = {};
+    Floats                    out((size_t)(rows * heads * dim));
+    const Floats              q = noise(out.size());
+    weir_kv_segment           segment = { tables[0].data(), pages, 0, rows, depth };
+    const weir_attention_args args = { out.data(), q.data(),    &segment, 1,           heads, kv_heads, dim,
+                                       dim,        heads * dim, dim,      heads * dim, 0,     0.0625f,  dtype };
+    const weir_kernel        &kernel = WEIR_BEST(attention);
+    weir_kernel_context       context = {};
     context.n_threads = omp_get_max_threads();
     context.scratch_bytes = kernel.scratch(&args);
     context.scratch = aligned<char>(context.scratch_bytes + 64);
@@ -198,22 +203,36 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_dtype 
 
 void delta(benchmark::State &state, const weir_kernel &kernel, int32_t rows)
 {
-    const int64_t k_heads = 16, v_heads = 16, dim = 128, stride = (2 * k_heads + v_heads) * dim;
-    const Floats qkv = noise((size_t)(rows * stride)), ab = noise((size_t)(rows * 2 * v_heads)), bias = noise((size_t)v_heads);
-    const Floats a_neg((size_t)v_heads, -0.5f);
-    Floats out((size_t)(rows * v_heads * dim)), memory((size_t)(v_heads * dim * dim));
+    const int64_t          k_heads = 16, v_heads = 16, dim = 128, stride = (2 * k_heads + v_heads) * dim;
+    const Floats           qkv = noise((size_t)(rows * stride)), ab = noise((size_t)(rows * 2 * v_heads)), bias = noise((size_t)v_heads);
+    const Floats           a_neg((size_t)v_heads, -0.5f);
+    Floats                 out((size_t)(rows * v_heads * dim)), memory((size_t)(v_heads * dim * dim));
     weir_recurrent_segment segment = { nullptr, memory.data(), 0, rows };
-    const weir_gated_delta_rule_args args = { out.data(), qkv.data(), qkv.data() + k_heads * dim, qkv.data() + 2 * k_heads * dim, ab.data(),
-                                              ab.data() + v_heads, a_neg.data(), bias.data(), &segment, 1, k_heads, v_heads, dim, dim, stride,
-                                              2 * v_heads, false };
+    const weir_gated_delta_rule_args args = { out.data(),
+                                              qkv.data(),
+                                              qkv.data() + k_heads * dim,
+                                              qkv.data() + 2 * k_heads * dim,
+                                              ab.data(),
+                                              ab.data() + v_heads,
+                                              a_neg.data(),
+                                              bias.data(),
+                                              &segment,
+                                              1,
+                                              k_heads,
+                                              v_heads,
+                                              dim,
+                                              dim,
+                                              stride,
+                                              2 * v_heads,
+                                              false };
     repeat(state, kernel, &args);
     rate(state, rows == 1 ? 8.0 * (double)memory.size() : 0, 8.0 * (double)rows * (double)memory.size());
 }
 
 void rmsnorm(benchmark::State &state, int64_t rows, int64_t dim)
 {
-    Floats dst((size_t)(rows * dim)), src = noise(dst.size());
-    const Floats weight = noise((size_t)dim);
+    Floats                  dst((size_t)(rows * dim)), src = noise(dst.size());
+    const Floats            weight = noise((size_t)dim);
     const weir_rmsnorm_args args = { dst.data(), src.data(), weight.data(), nullptr, rows, 1, dim, dim, dim, dim, dim, 0, 1e-6f };
     repeat(state, WEIR_BEST(rmsnorm), &args);
     rate(state, 8.0 * (double)(rows * dim), 0);
@@ -221,8 +240,8 @@ void rmsnorm(benchmark::State &state, int64_t rows, int64_t dim)
 
 void swiglu(benchmark::State &state, int64_t rows, int64_t dim)
 {
-    Floats dst((size_t)(rows * dim));
-    const Floats gate = noise(dst.size(), 3), up = noise(dst.size());
+    Floats                 dst((size_t)(rows * dim));
+    const Floats           gate = noise(dst.size(), 3), up = noise(dst.size());
     const weir_swiglu_args args = { dst.data(), gate.data(), up.data(), rows, dim, dim, dim, dim };
     repeat(state, WEIR_BEST(swiglu), &args);
     rate(state, 12.0 * (double)(rows * dim), 0);
@@ -230,21 +249,23 @@ void swiglu(benchmark::State &state, int64_t rows, int64_t dim)
 
 void conv1d(benchmark::State &state, int32_t rows)
 {
-    const int64_t channels = 6144, n_taps = 4;
-    Floats dst((size_t)(rows * channels)), history((size_t)(3 * channels));
-    const Floats src = noise(dst.size()), taps = noise((size_t)(channels * n_taps));
+    const int64_t                channels = 6144, n_taps = 4;
+    Floats                       dst((size_t)(rows * channels)), history((size_t)(3 * channels));
+    const Floats                 src = noise(dst.size()), taps = noise((size_t)(channels * n_taps));
     const weir_recurrent_segment segment = { history.data(), nullptr, 0, rows };
-    const weir_conv1d_args args = { dst.data(), src.data(), taps.data(), &segment, 1, channels, n_taps };
+    const weir_conv1d_args       args = { dst.data(), src.data(), taps.data(), &segment, 1, channels, n_taps };
     repeat(state, WEIR_BEST(conv1d), &args);
     rate(state, 8.0 * (double)(rows * channels), 0);
 }
 
 void rope(benchmark::State &state, int64_t rows)
 {
-    const int64_t heads = 10, dim = 256;
-    Floats x = noise((size_t)(rows * heads * dim)), frequencies(32, 0.01f);
+    const int64_t        heads = 10, dim = 256;
+    Floats               x = noise((size_t)(rows * heads * dim)), frequencies(32, 0.01f);
     std::vector<int32_t> positions((size_t)rows, 100000);
-    const weir_rope_args args = { x.data(), positions.data(), frequencies.data(), rows, heads, 64, heads * dim, dim, 1, WEIR_ROPE_HALF_SPLIT };
+    const weir_rope_args args = {
+        x.data(), positions.data(), frequencies.data(), rows, heads, 64, heads * dim, dim, 1, WEIR_ROPE_HALF_SPLIT
+    };
     repeat(state, WEIR_BEST(rope), &args);
 }
 

@@ -12,17 +12,15 @@
 #include "offload/caps.h"
 #include "tests/unit/matmul/fixture.h"
 
-namespace weir_test
-{
-namespace
-{
+namespace weir_test {
+namespace {
 
 constexpr int kThreads = 2;
 
 struct Shape {
     int64_t n_in, n_out;
 };
-constexpr Shape kShapes[] = {{1024, 3584}, {3584, 1024}, {1024, 6144}, {2048, 1024}, {1024, 248320}};
+constexpr Shape kShapes[] = { { 1024, 3584 }, { 3584, 1024 }, { 1024, 6144 }, { 2048, 1024 }, { 1024, 248320 } };
 
 template <typename Work> double seconds_of(const Work &work)
 {
@@ -44,10 +42,9 @@ template <typename Work> double seconds_of(const Work &work)
 double peak(bool int8)
 {
     const weir_caps caps = weir_caps_detect();
-    if (int8 ? !caps.avx512_vnni : !caps.avx512_bf16)
-        return 0;
+    if (int8 ? !caps.avx512_vnni : !caps.avx512_bf16) return 0;
     constexpr int64_t kSteps = 200000;
-    double            best   = 1e9;
+    double            best = 1e9;
     for (int i = 0; i < 3; i++)
         best = std::min(best, seconds_of([&] {
 #pragma omp parallel num_threads(kThreads)
@@ -75,13 +72,11 @@ struct Copies { // packed once per dtype and shape
 
     void fill(weir_stream *stream, weir_dtype wanted, Shape s)
     {
-        if (dtype == wanted && shape.n_in == s.n_in && shape.n_out == s.n_out)
-            return;
+        if (dtype == wanted && shape.n_in == s.n_in && shape.n_out == s.n_out) return;
         weights.clear();
         dtype = wanted, shape = s;
         const int64_t n = std::max<int64_t>(1, (int64_t)320e6 / (int64_t)(weir_row_bytes(dtype, s.n_in) * (size_t)s.n_out));
-        for (int64_t i = 0; i < n; i++)
-            weights.push_back(std::make_unique<Weight>(stream, dtype, s.n_out, s.n_in, (uint32_t)i + 1));
+        for (int64_t i = 0; i < n; i++) weights.push_back(std::make_unique<Weight>(stream, dtype, s.n_out, s.n_in, (uint32_t)i + 1));
     }
 };
 
@@ -90,27 +85,26 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     static Stream stream(kThreads);
     static Copies copies;
     copies.fill(stream.stream, dtype, shape);
-    const bool               tiles  = copies.weights[0]->weight.layout == WEIR_LAYOUT_TILES;
-    const bool               bf16   = copies.weights[0]->weight.dtype == WEIR_BF16;
-    const weir_kernel *const rows[] = {&weir_kernel_x86_matmul_tiles_vnni, &weir_kernel_x86_matmul_tiles_v3,
-                                       &weir_kernel_x86_matmul_tiles_v2, &weir_kernel_onednn_matmul_bf16, &weir_kernel_onednn_matmul_f32};
-    const auto               x      = random_rows(n_rows * shape.n_in, 1);
-    Memory                   y      = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));
-    weir_matmul_args         args   = arguments(&copies.weights[0]->weight, (float *)y.get(), x.data(), n_rows);
-    const weir_caps          caps   = weir_caps_detect();
+    const bool               tiles = copies.weights[0]->weight.layout == WEIR_LAYOUT_TILES;
+    const bool               bf16 = copies.weights[0]->weight.dtype == WEIR_BF16;
+    const weir_kernel *const rows[] = { &weir_kernel_x86_matmul_tiles_vnni, &weir_kernel_x86_matmul_tiles_v3,
+                                        &weir_kernel_x86_matmul_tiles_v2, &weir_kernel_onednn_matmul_bf16, &weir_kernel_onednn_matmul_f32 };
+    const auto               x = random_rows(n_rows * shape.n_in, 1);
+    Memory                   y = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));
+    weir_matmul_args         args = arguments(&copies.weights[0]->weight, (float *)y.get(), x.data(), n_rows);
+    const weir_caps          caps = weir_caps_detect();
     const weir_kernel       *kernel =
         *std::find_if(std::begin(rows), std::end(rows), [&](const weir_kernel *k) { return !k->reject(&caps, &args); });
-    const size_t              bytes   = kernel->scratch(&args);
+    const size_t              bytes = kernel->scratch(&args);
     Memory                    scratch = aligned_memory(bytes);
-    const weir_kernel_context context = {0, kThreads, nullptr, scratch.get(), bytes};
+    const weir_kernel_context context = { 0, kThreads, nullptr, scratch.get(), bytes };
 
     double              limit = bandwidth(), most = peak(!bf16);
     std::vector<double> times;
     size_t              next = 0;
     for (auto &copy : copies.weights) { // makes primitives, touches everything
         args.outputs[0].weight = &copy->weight;
-        if (kernel->run(&context, &args) != WEIR_OK)
-            state.SkipWithError("the kernel failed");
+        if (kernel->run(&context, &args) != WEIR_OK) state.SkipWithError("the kernel failed");
     }
     for (auto _ : state) {
         args.outputs[0].weight = &copies.weights[next++ % copies.weights.size()]->weight;
@@ -118,18 +112,17 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
         state.SetIterationTime(times.back());
     }
     limit = std::max(limit, bandwidth());
-    most  = std::max(most, peak(!bf16));
+    most = std::max(most, peak(!bf16));
     std::sort(times.begin(), times.end());
     const double time = times[times.size() / 4], read = (double)copies.weights[0]->weight.bytes,
                  flops = 2.0 * (double)(n_rows * shape.n_in * shape.n_out);
     state.SetLabel(kernel->name);
-    state.counters["us"]           = time * 1e6;
-    state.counters["us_best"]      = times[0] * 1e6;
-    state.counters["GB/s"]         = read / time * 1e-9;
+    state.counters["us"] = time * 1e6;
+    state.counters["us_best"] = times[0] * 1e6;
+    state.counters["GB/s"] = read / time * 1e-9;
     state.counters["of_bandwidth"] = read / time * 1e-9 / limit;
-    state.counters["GFLOP/s"]      = flops / time * 1e-9;
-    if (most > 0 && (tiles || bf16))
-        state.counters["of_peak"] = flops / time / most;
+    state.counters["GFLOP/s"] = flops / time * 1e-9;
+    if (most > 0 && (tiles || bf16)) state.counters["of_peak"] = flops / time / most;
 }
 
 } // namespace
@@ -138,11 +131,10 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
 int main(int argc, char **argv)
 {
     using namespace weir_test;
-    for (const weir_dtype dtype : {WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K, WEIR_BF16}) {
+    for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K, WEIR_BF16 }) {
         for (const Shape shape : kShapes) {
-            for (const int64_t n_rows : {1, 4, 8, 16, 128, 512}) {
-                if (n_rows * shape.n_out > 512 * 8192)
-                    continue; // the vocabulary meets few rows
+            for (const int64_t n_rows : { 1, 4, 8, 16, 128, 512 }) {
+                if (n_rows * shape.n_out > 512 * 8192) continue; // the vocabulary meets few rows
                 const std::string name = std::string(weir_dtype_of(dtype).name) + "/" + std::to_string(shape.n_in) + "x" +
                                          std::to_string(shape.n_out) + "/" + std::to_string(n_rows);
                 benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State &state) { product(state, dtype, shape, n_rows); })
@@ -153,8 +145,7 @@ int main(int argc, char **argv)
         }
     }
     benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv))
-        return 1;
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
     benchmark::RunSpecifiedBenchmarks();
     benchmark::Shutdown();
     return 0;

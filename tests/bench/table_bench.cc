@@ -21,7 +21,7 @@ struct Copies { // built when first asked, kept while one case is measured
     explicit Copies(const Case &test_case)
     {
         const double bytes = test_case.work.bytes;
-        const int    n     = bytes < kSmall ? 1 : std::clamp((int)(kRotated / bytes), 1, 32);
+        const int    n = bytes < kSmall ? 1 : std::clamp((int)(kRotated / bytes), 1, 32);
         for (int i = 0; i < n; i++) {
             builders.push_back(std::make_unique<Builder>(test_case.name));
             args.push_back(test_case.build(*builders.back(), false));
@@ -42,10 +42,9 @@ void measure(benchmark::State &state, weir_stream *stream, const weir_kernel *ro
         next = (next + 1) % copies.args.size();
     }
     const double calls = (double)state.iterations();
-    state.counters["GB/s"]    = benchmark::Counter(test_case.work.bytes * calls * 1e-9, benchmark::Counter::kIsRate);
+    state.counters["GB/s"] = benchmark::Counter(test_case.work.bytes * calls * 1e-9, benchmark::Counter::kIsRate);
     state.counters["GFLOP/s"] = benchmark::Counter(test_case.work.flops * calls * 1e-9, benchmark::Counter::kIsRate);
-    state.counters["of_bandwidth"] =
-        benchmark::Counter(test_case.work.bytes * calls * 1e-9 / bandwidth_gbps, benchmark::Counter::kIsRate);
+    state.counters["of_bandwidth"] = benchmark::Counter(test_case.work.bytes * calls * 1e-9 / bandwidth_gbps, benchmark::Counter::kIsRate);
 }
 
 }  // namespace
@@ -55,8 +54,8 @@ int main(int argc, char **argv)
 {
     using namespace weir_test;
     weir_stream_options options = {};
-    weir_stream        *stream  = nullptr;
-    weir_error          error   = {};
+    weir_stream        *stream = nullptr;
+    weir_error          error = {};
     weir_bandwidth      bandwidth = {};
     benchmark::Initialize(&argc, argv);
     if (weir_stream_open(&stream, &options, &error) != WEIR_OK || weir_bandwidth_measure(&bandwidth, 0, 0, 0, &error) != WEIR_OK) {
@@ -64,14 +63,15 @@ int main(int argc, char **argv)
         return 1;
     }
     bandwidth_gbps = bandwidth.best;
-    benchmark::AddCustomContext("read bandwidth", "best " + std::to_string(bandwidth.best) + ", median " + std::to_string(bandwidth.median) + " GB/s");
+    benchmark::AddCustomContext("read bandwidth",
+                                "best " + std::to_string(bandwidth.best) + ", median " + std::to_string(bandwidth.median) + " GB/s");
     for (size_t i = 0; i < weir_kernel_count(); i++) {
         const weir_kernel *row = weir_kernel_at(i);
         for (const Case &test_case : bench_cases(row->op, stream))
             if (row->backend != WEIR_BACKEND_REF)
-                benchmark::RegisterBenchmark((std::string(row->name) + "/" + test_case.name).c_str(),
-                                             [=](benchmark::State &state) { measure(state, stream, row, test_case); })
-                    ->UseRealTime();
+                benchmark::RegisterBenchmark((std::string(row->name) + "/" + test_case.name).c_str(), [=](benchmark::State &state) {
+                    measure(state, stream, row, test_case);
+                })->UseRealTime();
     }
     benchmark::RunSpecifiedBenchmarks();
     weir_stream_close(stream);

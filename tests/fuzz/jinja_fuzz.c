@@ -41,14 +41,14 @@ static void check_output(const weir_chat_output *output)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_error          error = {0};
+    weir_error          error = { 0 };
     weir_chat_template *chat = NULL;
     if (size == 0) return 0;
     weir_status status = weir_chat_template_open(&chat, (const char *)data + 1, size - 1, &error);
     check_status(status, &error);
     if (status != WEIR_OK) return 0;
     json_t          *messages = json_loads(conversation, 0, NULL), *tools = json_loads(tool_list, 0, NULL);
-    weir_chat_output output = {0};
+    weir_chat_output output = { 0 };
     weir_chat_input  input = {
          .messages = messages,
          .tools = data[0] & 1 ? tools : NULL,

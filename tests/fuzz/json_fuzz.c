@@ -11,12 +11,14 @@ static size_t depth_of(const json_t *value)
     const char   *key;
     const json_t *child;
     if (json_is_object(value)) {
-        json_object_foreach((json_t *)(uintptr_t)value, key, child) {
+        json_object_foreach((json_t *)(uintptr_t)value, key, child)
+        {
             const size_t depth = depth_of(child);
             if (depth > deepest) deepest = depth;
         }
     }
-    json_array_foreach(value, index, child) {
+    json_array_foreach(value, index, child)
+    {
         const size_t depth = depth_of(child);
         if (depth > deepest) deepest = depth;
     }

@@ -35,8 +35,26 @@ static void run(const char *bytes, size_t n)
 
 static void overwrite_integer(weir_buffer *input, size_t at)
 {
-    static const uint64_t values[] = { 0, 1, 2, 3, 4, 5, 31, 33, 64, 255, 256, 65535, 65537, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF,
-                                       0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0xFFFFFFFFFFFFFFFF, 0x2000000000000000 };
+    static const uint64_t values[] = { 0,
+                                       1,
+                                       2,
+                                       3,
+                                       4,
+                                       5,
+                                       31,
+                                       33,
+                                       64,
+                                       255,
+                                       256,
+                                       65535,
+                                       65537,
+                                       0x7FFFFFFF,
+                                       0x80000000,
+                                       0xFFFFFFFF,
+                                       0x7FFFFFFFFFFFFFFF,
+                                       0x8000000000000000,
+                                       0xFFFFFFFFFFFFFFFF,
+                                       0x2000000000000000 };
     const uint64_t        value = values[below(sizeof values / sizeof values[0])];
     const size_t          width = (size_t)1 << below(4);
     for (size_t i = 0; i < width && at + i < input->size; i++) input->data[at + i] = (char)(value >> (8 * i));
@@ -60,7 +78,10 @@ static void change(weir_buffer *input, const weir_buffer *other)
     case 1: input->data[at] = (char)below(256); break;
     case 2: overwrite_integer(input, at); break;
     case 3: input->size = at; break;
-    case 4: memmove(input->data + at, input->data + at + n, input->size - at - n); input->size -= n; break;
+    case 4:
+        memmove(input->data + at, input->data + at + n, input->size - at - n);
+        input->size -= n;
+        break;
     case 5: insert(input, at, tokens + below(sizeof tokens - 4), 1 + (size_t)below(4)); break;
     case 6: memmove(input->data + below(input->size - n + 1), input->data + at, n); break;
     default:

@@ -15,8 +15,7 @@
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 
-namespace
-{
+namespace {
 
 using json = std::unique_ptr<json_t, decltype(&json_decref)>;
 using chat_ptr = std::unique_ptr<weir_chat_template, decltype(&weir_chat_template_close)>;
@@ -40,17 +39,17 @@ bool read_file(const std::string &path, std::string *out)
 json parse(const std::string &text, const std::string &what)
 {
     json value(json_loadb(text.data(), text.size(), JSON_ALLOW_NUL, nullptr), json_decref);
-    if (!value) throw failure{what + " is not JSON"};
+    if (!value) throw failure{ what + " is not JSON" };
     return value;
 }
 
 std::vector<json> read_records(const std::string &path)
 {
     std::ifstream in(path, std::ios::binary);
-    if (!in) throw failure{"cannot read " + path};
+    if (!in) throw failure{ "cannot read " + path };
     std::vector<json> records;
     for (std::string line; std::getline(in, line);) records.push_back(parse(line, path));
-    if (records.empty()) throw failure{path + " is empty"};
+    if (records.empty()) throw failure{ path + " is empty" };
     return records;
 }
 
@@ -85,7 +84,7 @@ chat_ptr open_template(const std::string &text)
 {
     weir_error          error = {};
     weir_chat_template *chat = nullptr;
-    if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK) throw failure{error.text};
+    if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK) throw failure{ error.text };
     return chat_ptr(chat, weir_chat_template_close);
 }
 
@@ -94,7 +93,7 @@ void expect_spans_in_order(const rendering &got)
     size_t end = 0;
     for (const weir_span &span : got.user) {
         if (span.begin >= span.end || span.end > got.text.size() || (end > 0 && span.begin <= end))
-            throw failure{"the user's ranges are not ascending and disjoint"};
+            throw failure{ "the user's ranges are not ascending and disjoint" };
         end = span.end;
     }
 }
@@ -102,18 +101,17 @@ void expect_spans_in_order(const rendering &got)
 void expect_text(const rendering &got, const json_t *record)
 {
     const std::string want = text_of(json_object_get(record, "out"));
-    if (got.status != WEIR_OK) throw failure{"refused: " + got.error};
+    if (got.status != WEIR_OK) throw failure{ "refused: " + got.error };
     size_t same = 0;
     while (same < want.size() && same < got.text.size() && want[same] == got.text[same]) same++;
     if (got.text != want)
-        throw failure{"text differs at byte " + std::to_string(same) + ": '" + got.text.substr(same, 60) + "', expected '" +
-                      want.substr(same, 60) + "'"};
+        throw failure{ "text differs at byte " + std::to_string(same) + ": '" + got.text.substr(same, 60) + "', expected '" +
+                       want.substr(same, 60) + "'" };
     expect_spans_in_order(got);
 }
 
 /* One line for a group of records. */
-class group
-{
+class group {
   public:
     group(std::string name, const char *filter, weir_golden_counts *counts)
         : name_(std::move(name)), counts_(counts), runs_(name_.find(filter) != std::string::npos)
@@ -167,17 +165,17 @@ struct family {
     "<\xef\xbd\x9c"                                                                                                                        \
     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
 const family families[] = {
-    {"qwen35", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>"},
-    {"qwen35-small", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>"},
-    {"qwen3", "Qwen-Qwen3-0.6B.jinja", "qwen2", "", "<|im_end|>"},
-    {"qwen2.5", "Qwen-Qwen2.5-7B-Instruct.jinja", "qwen2", "", "<|im_end|>"},
-    {"qwen3-coder", "Qwen3-Coder.jinja", "qwen2", "", "<|im_end|>"},
-    {"llama3.1", "meta-llama-Llama-3.1-8B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>"},
-    {"llama3.2", "meta-llama-Llama-3.2-3B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>"},
-    {"deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1.jinja", "deepseek3", DS_BEGIN, DS_END},
-    {"deepseek-r1-distill-qwen", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "deepseek3", DS_BEGIN, DS_END},
-    {"kimi-k2", "Kimi-K2-Instruct.jinja", nullptr, "[BOS]", "<|im_end|>"},
-    {"mistral-nemo", "mistralai-Mistral-Nemo-Instruct-2407.jinja", nullptr, "<s>", "</s>"},
+    { "qwen35", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>" },
+    { "qwen35-small", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>" },
+    { "qwen3", "Qwen-Qwen3-0.6B.jinja", "qwen2", "", "<|im_end|>" },
+    { "qwen2.5", "Qwen-Qwen2.5-7B-Instruct.jinja", "qwen2", "", "<|im_end|>" },
+    { "qwen3-coder", "Qwen3-Coder.jinja", "qwen2", "", "<|im_end|>" },
+    { "llama3.1", "meta-llama-Llama-3.1-8B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>" },
+    { "llama3.2", "meta-llama-Llama-3.2-3B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>" },
+    { "deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1.jinja", "deepseek3", DS_BEGIN, DS_END },
+    { "deepseek-r1-distill-qwen", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "deepseek3", DS_BEGIN, DS_END },
+    { "kimi-k2", "Kimi-K2-Instruct.jinja", nullptr, "[BOS]", "<|im_end|>" },
+    { "mistral-nemo", "mistralai-Mistral-Nemo-Instruct-2407.jinja", nullptr, "<s>", "</s>" },
 };
 
 /* The template of the 0.8B and 2B models: a closed think block unless enable_thinking is true. */
@@ -189,7 +187,7 @@ void make_small(std::string *text)
     const std::string now = "{%- if enable_thinking is defined and enable_thinking is true %}\n        {{- '<think>\\n' }}\n"
                             "    {%- else %}\n        {{- '<think>\\n\\n</think>\\n\\n' }}";
     const size_t      at = text->find(was);
-    if (at == std::string::npos) throw failure{"the template has no think block to change"};
+    if (at == std::string::npos) throw failure{ "the template has no think block to change" };
     text->replace(at, was.size(), now);
 }
 
@@ -212,7 +210,7 @@ void expect_ranges(const rendering &got, const json_t *ranges)
                      end = byte_of(got.text, json_integer_value(json_array_get(range, 1)));
         bool inside = false;
         for (const weir_span &span : got.user) inside = inside || (span.begin <= begin && end <= span.end);
-        if (!inside) throw failure{"bytes " + std::to_string(begin) + " to " + std::to_string(end) + " are not reported as a user's"};
+        if (!inside) throw failure{ "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " are not reported as a user's" };
     }
 }
 
@@ -224,7 +222,7 @@ std::vector<int32_t> encode(const weir_tokenizer *tokenizer, const std::string &
     options.parse_special = true;
     options.plain = plain.data();
     options.n_plain = plain.size();
-    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) != WEIR_OK) throw failure{error.text};
+    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) != WEIR_OK) throw failure{ error.text };
     const std::vector<int32_t> out(ids.data, ids.data + ids.count);
     weir_ids_free(&ids);
     return out;
@@ -242,7 +240,7 @@ bool user_text_holds_token(const weir_tokenizer *tokenizer, const rendering &got
 {
     for (const weir_span &span : got.user) {
         const std::string text = got.text.substr(span.begin, span.end - span.begin);
-        if (encode(tokenizer, text, {}) != encode(tokenizer, text, {weir_span{0, text.size()}})) return true;
+        if (encode(tokenizer, text, {}) != encode(tokenizer, text, { weir_span{ 0, text.size() } })) return true;
     }
     return false;
 }
@@ -253,7 +251,7 @@ void expect_safe_ids(const weir_tokenizer *tokenizer, const rendering &got, cons
 {
     const bool same = encode(tokenizer, got.text, got.user) == ids_of(json_object_get(record, "ids_safe"));
     const bool want_same = json_array_size(json_object_get(record, "user_ranges")) > 0;
-    if (same != want_same) throw failure{want_same ? "ids_safe differ" : "a token in a message written as JSON was matched"};
+    if (same != want_same) throw failure{ want_same ? "ids_safe differ" : "a token in a message written as JSON was matched" };
 }
 
 void check_text_record(const weir_chat_template *chat, const family &f, const weir_tokenizer *tokenizer, const json_t *record,
@@ -275,7 +273,7 @@ void check_text_record(const weir_chat_template *chat, const family &f, const we
     const rendering got = render(chat, input);
     if (const json_t *refused = json_object_get(record, "err")) {
         if (got.status != WEIR_EINVAL || got.error != text_of(refused))
-            throw failure{"expected refusal '" + text_of(refused) + "', got '" + got.error + "'"};
+            throw failure{ "expected refusal '" + text_of(refused) + "', got '" + got.error + "'" };
         return;
     }
     expect_text(got, record);
@@ -284,7 +282,7 @@ void check_text_record(const weir_chat_template *chat, const family &f, const we
     expect_ranges(got, json_object_get(record, "user_ranges"));
     if (json_object_get(record, "ids_safe")) expect_safe_ids(tokenizer, got, record);
     if (plain && !user_text_holds_token(tokenizer, got) && encode(tokenizer, got.text, got.user) != ids_of(plain))
-        throw failure{"ids differ"};
+        throw failure{ "ids differ" };
 }
 
 tokenizer_ptr open_tokenizer(const std::string &dir, const char *flavour)
@@ -292,7 +290,7 @@ tokenizer_ptr open_tokenizer(const std::string &dir, const char *flavour)
     weir_tokenizer *tokenizer = nullptr;
     weir_error      error = {};
     if (flavour && weir_tokenizer_open_json(&tokenizer, (dir + "/tok/" + flavour + ".tokenizer.json").c_str(), &error) != WEIR_OK)
-        throw failure{error.text};
+        throw failure{ error.text };
     return tokenizer_ptr(tokenizer, weir_tokenizer_close);
 }
 
@@ -320,9 +318,9 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
         if (text_of(json_object_get(record.get(), "t")) != f.name) continue;
         const std::string name = text_of(json_object_get(record.get(), "conv"));
         const auto        found = conversations.find(name);
-        if (found == conversations.end()) throw failure{"no conversation " + name};
+        if (found == conversations.end()) throw failure{ "no conversation " + name };
         const bool has_ids = tokenizer && (json_object_get(record.get(), "ids") || json_object_get(record.get(), "ids_safe"));
-        for (const bool ids : {false, true}) {
+        for (const bool ids : { false, true }) {
             group &g = ids ? ids_group : text_group;
             if (!g.runs() || (ids && !has_ids)) continue;
             g.record([&] { check_text_record(chat.get(), f, tokenizer.get(), record.get(), found->second, tools, ids); });
@@ -350,9 +348,9 @@ void check_real_record(const weir_chat_template *chat, const json_t *record, con
     if (!refused) return expect_text(got, record);
     const std::string kind = text_of(json_object_get(refused, "kind")), text = text_of(json_object_get(refused, "text"));
     if (kind != "refused") {
-        if (got.status != WEIR_OK && got.status != WEIR_EINVAL) throw failure{"ended with " + got.error};
+        if (got.status != WEIR_OK && got.status != WEIR_EINVAL) throw failure{ "ended with " + got.error };
     } else if (got.status != WEIR_EINVAL || got.error != text) {
-        throw failure{"expected refusal '" + text + "', got '" + got.error + "'"};
+        throw failure{ "expected refusal '" + text + "', got '" + got.error + "'" };
     }
 }
 
@@ -372,7 +370,7 @@ bool run_real_template(const std::string &fetched, const char *filter, const std
         if (!chat || text_of(json_object_get(record.get(), "t")) != name) continue;
         const auto found = conversations.find(text_of(json_object_get(record.get(), "c")));
         g.record([&] {
-            if (found == conversations.end()) throw failure{"no such conversation"};
+            if (found == conversations.end()) throw failure{ "no such conversation" };
             check_real_record(chat.get(), record.get(), found->second, tools);
         });
     }
@@ -394,7 +392,7 @@ try {
     const std::vector<json> records = read_records(folder + "/chat_rendered.jsonl"),
                             messages = read_records(folder + "/chat_messages.jsonl");
     std::string text;
-    if (!read_file(folder + "/chat_tools.json", &text)) throw failure{"cannot read chat_tools.json"};
+    if (!read_file(folder + "/chat_tools.json", &text)) throw failure{ "cannot read chat_tools.json" };
     const json                            tools = parse(text, "chat_tools.json");
     std::map<std::string, const json_t *> conversations;
     for (const json &m : messages) conversations[text_of(json_object_get(m.get(), "conv"))] = json_object_get(m.get(), "messages");
@@ -410,7 +408,7 @@ try {
     const std::string       folder = dir;
     const std::vector<json> records = read_records(folder + "/rendered.jsonl");
     std::string             text;
-    if (!read_file(folder + "/conversations.json", &text)) throw failure{"cannot read conversations.json"};
+    if (!read_file(folder + "/conversations.json", &text)) throw failure{ "cannot read conversations.json" };
     const json                            all = parse(text, "conversations.json");
     std::map<std::string, const json_t *> conversations;
     const json_t                         *list = json_object_get(all.get(), "conversations");

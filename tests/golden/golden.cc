@@ -40,7 +40,8 @@ std::string compare(const float *got, const float *want, size_t n, const Toleran
         }
     }
     if (worst == 0) return "";
-    return format("element %zu is %.9g, want %.9g (%.1f times the tolerance)", at, static_cast<double>(got[at]), static_cast<double>(want[at]), worst);
+    return format("element %zu is %.9g, want %.9g (%.1f times the tolerance)", at, static_cast<double>(got[at]),
+                  static_cast<double>(want[at]), worst);
 }
 
 bool Tensors::open(const std::string &path, std::string *why)
@@ -82,7 +83,8 @@ std::vector<std::string> find_files(const std::string &folder, const std::string
 {
     std::vector<std::string> found;
     std::error_code          ignored;
-    for (const auto &entry : std::filesystem::recursive_directory_iterator(folder, std::filesystem::directory_options::follow_directory_symlink, ignored)) {
+    for (const auto &entry :
+         std::filesystem::recursive_directory_iterator(folder, std::filesystem::directory_options::follow_directory_symlink, ignored)) {
         if (entry.path().filename() == name) found.push_back(entry.path().string());
     }
     std::sort(found.begin(), found.end());

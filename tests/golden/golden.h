@@ -38,7 +38,7 @@ std::string format(const char *text, ...) __attribute__((format(printf, 1, 2)));
 
 /* "rtol 1e-4 atol 2e-4": |x - want| <= atol + rtol * |want|. Words that are not understood leave the defaults. */
 struct Tolerance {
-    double rtol = 0, atol = 0;
+    double           rtol = 0, atol = 0;
     static Tolerance parse(const std::string &text);
 };
 
@@ -49,8 +49,8 @@ std::string compare(const float *got, const float *want, size_t n, const Toleran
 class Tensors {
   public:
     ~Tensors() { weir_tensor_directory_close(directory_); }
-    bool               open(const std::string &path, std::string *why);
-    bool               has(const std::string &name) const { return weir_tensor_directory_find(directory_, name.c_str()) != nullptr; }
+    bool                 open(const std::string &path, std::string *why);
+    bool                 has(const std::string &name) const { return weir_tensor_directory_find(directory_, name.c_str()) != nullptr; }
     std::vector<float>   floats(const std::string &name) const;   /* empty when absent */
     std::vector<int32_t> integers(const std::string &name) const; /* empty when absent */
     std::vector<int64_t> shape(const std::string &name) const;

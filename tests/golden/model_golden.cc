@@ -58,11 +58,14 @@ weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one,
     seen->width = static_cast<size_t>(open->shape().d_model);
     seen->n_vocab = static_cast<size_t>(open->shape().n_vocab);
     seen->hidden.resize(static_cast<size_t>(open->shape().n_layers) + 1);
-    weir_runner_observe(weir_engine_runner(open->engine), [](void *user, int64_t layer, const float *hidden) {
-        Seen *const s = static_cast<Seen *>(user);
-        auto       &rows = s->hidden[static_cast<size_t>(layer + 1)];
-        rows.insert(rows.end(), hidden, hidden + s->rows * s->width);
-    }, seen);
+    weir_runner_observe(
+        weir_engine_runner(open->engine),
+        [](void *user, int64_t layer, const float *hidden) {
+            Seen *const s = static_cast<Seen *>(user);
+            auto       &rows = s->hidden[static_cast<size_t>(layer + 1)];
+            rows.insert(rows.end(), hidden, hidden + s->rows * s->width);
+        },
+        seen);
     weir_evaluation evaluation = {};
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(tokens.size());
@@ -99,7 +102,7 @@ std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, boo
         for (int64_t g = 0; g < heads; g++)
             for (int64_t d = 0; d < hd; d++) {
                 const int64_t from = keys && pairs && d < 2 * half ? (d < half ? 2 * d : 2 * (d - half) + 1) : d;
-                const float  *page = static_cast<const float *>(table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS]);
+                const float *page = static_cast<const float *>(table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS]);
                 const int64_t at = t % WEIR_PAGE_TOKENS;
                 out.push_back(page[keys ? weir_page_k(at, from, hd) : weir_page_v(at, hd, hd) + from]);
             }
@@ -122,7 +125,9 @@ std::vector<float> read_state(const Open &open, const weir_layer_memory &memory,
     for (int64_t h = 0; h < shape.gdn_v_heads; h++)
         for (int64_t i = 0; i < shape.gdn_k_dim; i++)
             for (int64_t j = 0; j < shape.gdn_v_dim; j++)
-                out.push_back(state[((head_place(shape, tiled, h) * tiles + j / WEIR_DELTA_LANES) * shape.gdn_k_dim + i) * WEIR_DELTA_LANES + j % WEIR_DELTA_LANES]);
+                out.push_back(
+                    state[((head_place(shape, tiled, h) * tiles + j / WEIR_DELTA_LANES) * shape.gdn_k_dim + i) * WEIR_DELTA_LANES +
+                          j % WEIR_DELTA_LANES]);
     return out;
 }
 
@@ -149,10 +154,15 @@ std::string check_memory(const Case &c, const Open &open, const std::string &whe
         const weir_layer_memory   memory = weir_model_layer_memory(model, i);
         const weir_block_options *options = weir_model_layer_options(model, i);
         std::string               off;
-        if (memory.kv_index >= 0) off = check(c, format("%s.k.%d", when.c_str(), static_cast<int>(i)), read_cache(open, memory.kv_index, true, options->rope == WEIR_ROPE_PAIRS));
-        if (off.empty() && memory.kv_index >= 0) off = check(c, format("%s.v.%d", when.c_str(), static_cast<int>(i)), read_cache(open, memory.kv_index, false, false));
-        if (off.empty() && memory.has_state) off = check(c, format("%s.state.%d", when.c_str(), static_cast<int>(i)), read_state(open, memory, options->tiled_heads));
-        if (off.empty() && memory.has_history) off = check(c, format("%s.conv.%d", when.c_str(), static_cast<int>(i)), read_history(open, memory, options->tiled_heads));
+        if (memory.kv_index >= 0)
+            off = check(c, format("%s.k.%d", when.c_str(), static_cast<int>(i)),
+                        read_cache(open, memory.kv_index, true, options->rope == WEIR_ROPE_PAIRS));
+        if (off.empty() && memory.kv_index >= 0)
+            off = check(c, format("%s.v.%d", when.c_str(), static_cast<int>(i)), read_cache(open, memory.kv_index, false, false));
+        if (off.empty() && memory.has_state)
+            off = check(c, format("%s.state.%d", when.c_str(), static_cast<int>(i)), read_state(open, memory, options->tiled_heads));
+        if (off.empty() && memory.has_history)
+            off = check(c, format("%s.conv.%d", when.c_str(), static_cast<int>(i)), read_history(open, memory, options->tiled_heads));
         if (!off.empty()) return off;
     }
     return "";
@@ -183,8 +193,8 @@ std::string check_decode(const Case &c, Open *open)
     Seen         seen;
     weir_sequence_clear(&open->sequence);
     if (run(open, c.prompt, false, &seen, &error) != WEIR_OK) return error.text;
-    const char *const text = json_string_value(json_object_get(json_object_get(c.tensors, "decode.top_logits"), "tolerance"));
-    const Tolerance   tolerance = Tolerance::parse(text != nullptr ? text : "");
+    const char *const  text = json_string_value(json_object_get(json_object_get(c.tensors, "decode.top_logits"), "tolerance"));
+    const Tolerance    tolerance = Tolerance::parse(text != nullptr ? text : "");
     std::vector<float> row(seen.logits.end() - static_cast<ptrdiff_t>(seen.n_vocab), seen.logits.end());
     for (size_t i = 0; i < tokens.size(); i++) {
         const int32_t token = best(row.data(), row.size());
@@ -209,8 +219,8 @@ std::string check_frequencies(const Case &c, const Open &open)
 
 void run_case(const Case &c, Counts *counts)
 {
-    Open       open;
-    weir_error error = {};
+    Open              open;
+    weir_error        error = {};
     const weir_status status = open_model(&open, c.model, &error);
     if (status == WEIR_EUNSUPPORTED) return counts->skip(c.name, error.text);
     if (status != WEIR_OK) return counts->fail(c.name, error.text);
@@ -229,8 +239,9 @@ void run_file(const std::string &folder, const json_t *document, const char *gol
     const json_t *const weights = json_object_get(entry, "weights");
     const std::string   model_name = std::filesystem::path(folder).filename().string();
     for (size_t i = 0; i < json_array_size(weights); i++) {
-        const std::string file = json_string_value(json_array_get(weights, i)) != nullptr ? json_string_value(json_array_get(weights, i)) : "";
-        Case              c;
+        const std::string file =
+            json_string_value(json_array_get(weights, i)) != nullptr ? json_string_value(json_array_get(weights, i)) : "";
+        Case c;
         c.name = "models/" + model_name + "/" + file;
         if (!counts->wants(c.name)) continue;
         const bool is_gguf = file.size() > 5 && file.compare(file.size() - 5, 5, ".gguf") == 0;
@@ -243,7 +254,8 @@ void run_file(const std::string &folder, const json_t *document, const char *gol
         }
         c.prompt = c.want.integers("prompt.tokens");
         const json_t *const ids = json_object_get(document, "prompt_tokens");
-        for (size_t k = 0; c.prompt.empty() && k < json_array_size(ids); k++) c.prompt.push_back(static_cast<int32_t>(json_integer_value(json_array_get(ids, k))));
+        for (size_t k = 0; c.prompt.empty() && k < json_array_size(ids); k++)
+            c.prompt.push_back(static_cast<int32_t>(json_integer_value(json_array_get(ids, k))));
         if (c.prompt.empty())
             counts->fail(c.name, "no prompt tokens");
         else
@@ -256,14 +268,14 @@ void run_file(const std::string &folder, const json_t *document, const char *gol
 void run_models(const std::string &folder, Counts *counts)
 {
     for (const std::string &path : find_files(folder, "golden.json")) {
-        json_error_t error;
+        json_error_t  error;
         json_t *const document = json_load_file(path.c_str(), 0, &error);
         if (document == nullptr) {
             counts->fail(path, error.text);
             continue;
         }
-        const char   *golden;
-        json_t       *entry;
+        const char *golden;
+        json_t     *entry;
         json_object_foreach(json_object_get(document, "files"), golden, entry)
             run_file(std::filesystem::path(path).parent_path().string(), document, golden, entry, counts);
         json_decref(document);

@@ -32,8 +32,9 @@ int32_t ulps(float a, float b)
 
 void run_block(const weir_tensor_directory *file, const std::string &name, const std::string &label, Counts *counts)
 {
-    const weir_tensor *const raw = weir_tensor_directory_find(file, (name + ".raw").c_str()), *const want = weir_tensor_directory_find(file, (name + ".f32").c_str());
-    weir_dtype               dtype;
+    const weir_tensor *const raw = weir_tensor_directory_find(file, (name + ".raw").c_str()), *const want = weir_tensor_directory_find(
+                                                                                                  file, (name + ".f32").c_str());
+    weir_dtype dtype;
     if (want == nullptr || want->dtype != WEIR_F32) return counts->fail(label, "no values beside the blocks");
     if (!dtype_named(name, &dtype)) return counts->skip(label, "no such block format");
     const size_t       n = want->bytes / sizeof(float);
@@ -45,7 +46,8 @@ void run_block(const weir_tensor_directory *file, const std::string &name, const
     const int allowed = weir_dtype_of(dtype).block_elements > 32 || dtype == WEIR_Q4_1 || dtype == WEIR_Q5_1 ? 1 : 0;
     for (size_t i = 0; i < n; i++) {
         if (ulps(got[i], expected[i]) > allowed && !(got[i] == expected[i]))
-            return counts->fail(label, format("element %zu is %.9g, want %.9g", i, static_cast<double>(got[i]), static_cast<double>(expected[i])));
+            return counts->fail(label,
+                                format("element %zu is %.9g, want %.9g", i, static_cast<double>(got[i]), static_cast<double>(expected[i])));
     }
     counts->pass(label);
 }
@@ -90,7 +92,7 @@ std::string run_sampler(const Tensors &file, const json_t *one, size_t index, co
     if (weir_sampler_scratch_open(&scratch, n) != WEIR_OK) return "no memory";
     weir_process_load(scratch, all.data() + row * n, n);
     weir_process_penalties(scratch, &sampling, &history);
-    std::string off = check_stage(file, prefix + "penalised", std::vector<float>(scratch->logits, scratch->logits + n), { 1e-6, 1e-6 });
+    std::string  off = check_stage(file, prefix + "penalised", std::vector<float>(scratch->logits, scratch->logits + n), { 1e-6, 1e-6 });
     const double temperature = number(one, "temperature", 1);
     if (temperature > 0) {
         weir_process_temperature(scratch, static_cast<float>(temperature));
@@ -103,7 +105,9 @@ std::string run_sampler(const Tensors &file, const json_t *one, size_t index, co
         weir_process_softmax(scratch);
         std::vector<float> probabilities(n, 0.0f);
         for (size_t i = 0; i < weir_candidates_count(scratch); i++)
-            probabilities[static_cast<size_t>(weir_candidates_id(scratch, i))] = static_cast<float>(static_cast<double>(scratch->weights[scratch->listed ? i : static_cast<size_t>(weir_candidates_id(scratch, i))]) / scratch->total);
+            probabilities[static_cast<size_t>(weir_candidates_id(scratch, i))] = static_cast<float>(
+                static_cast<double>(scratch->weights[scratch->listed ? i : static_cast<size_t>(weir_candidates_id(scratch, i))]) /
+                scratch->total);
         if (off.empty()) off = check_stage(file, prefix + "probs", probabilities, { 1e-5, 1e-7 });
     } else {
         sampling.temperature = 0;
@@ -156,10 +160,10 @@ void run_samplers(const std::string &folder, Counts *counts)
             json_decref(document);
             continue;
         }
-        const size_t          n = static_cast<size_t>(file.shape("logits").at(1));
-        std::vector<uint16_t> prompt = count_ids(file.integers("prompt"), n), answer = count_ids(file.integers("generated"), n);
+        const size_t               n = static_cast<size_t>(file.shape("logits").at(1));
+        std::vector<uint16_t>      prompt = count_ids(file.integers("prompt"), n), answer = count_ids(file.integers("generated"), n);
         const weir_sampler_history history = { prompt.data(), answer.data(), n };
-        const json_t *const   cases = json_object_get(document, "cases");
+        const json_t *const        cases = json_object_get(document, "cases");
         for (size_t i = 0; i < json_array_size(cases); i++) {
             const std::string label = format("samplers/%zu", i);
             if (!counts->wants(label)) continue;

@@ -141,7 +141,7 @@ size_t check_ids(const flavour &f)
         if (weir_tokenizer_add_bos(t)) with_bos.insert(with_bos.begin(), weir_tokenizer_bos(t));
         expect_same(encode(t, text, true, {}, true), with_bos, "ids with BOS");
         const json_t *const d = json_object_get(record, "d"), *const ds = json_object_get(record, "ds");
-        const std::string   decoded = d == nullptr ? text : text_of(d);
+        const std::string decoded = d == nullptr ? text : text_of(d);
         expect_same(decode(t, ids, false), decoded, "decoded text");
         expect_same(decode(t, ids, true), ds == nullptr ? decoded : text_of(ds), "decoded text without special tokens");
     });
@@ -204,8 +204,8 @@ std::string flavour_of(const std::string &name)
 size_t byte_at(const std::string &text, json_int_t index)
 {
     size_t at = 0;
-    for (; index > 0 && at < text.size(); index--)
-        do at++;
+    for (; index > 0 && at < text.size(); index--) do
+            at++;
         while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
     return at;
 }

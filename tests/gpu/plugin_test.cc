@@ -13,7 +13,7 @@ const char kPlugin[] = "offload/libweir_gpu.so";
 const weir_gpu_plugin *load()
 {
     const weir_gpu_plugin *plugin = nullptr;
-    weir_error             error  = {};
+    weir_error             error = {};
     EXPECT_EQ(weir_gpu_plugin_load(&plugin, kPlugin, &error), WEIR_OK) << error.text;
     return plugin;
 }
@@ -60,7 +60,7 @@ TEST(GpuPlugin, MemoryCallsFailWithATextWhereThereIsNoDevice)
 TEST(GpuPlugin, OpenGoesBackToTheCpuPolitely)
 {
     weir_gpu          gpu;
-    weir_error        error  = {};
+    weir_error        error = {};
     const weir_status status = weir_gpu_open(&gpu, kPlugin, &error);
     if (status == WEIR_OK) GTEST_SKIP() << "this machine has a device";
     EXPECT_EQ(status, WEIR_EUNSUPPORTED);

@@ -9,7 +9,7 @@
 namespace weir_test {
 namespace {
 
-constexpr size_t kGuard   = 256;
+constexpr size_t  kGuard = 256;
 constexpr uint8_t kPattern = 0xA5; // as f32 about -2.9e-16, as a pointer not canonical
 
 uint64_t hash(const std::string &text)
@@ -21,7 +21,8 @@ uint64_t hash(const std::string &text)
 
 double element(const Builder::Region &region, size_t i)
 {
-    return region.dtype == WEIR_F16 ? (double)static_cast<const _Float16 *>(region.data)[i] : (double)static_cast<const float *>(region.data)[i];
+    return region.dtype == WEIR_F16 ? (double)static_cast<const _Float16 *>(region.data)[i]
+                                    : (double)static_cast<const float *>(region.data)[i];
 }
 
 bool agrees(double x, double reference, double atol, double rtol)
@@ -35,7 +36,8 @@ bool agrees(double x, double reference, double atol, double rtol)
 
 const Allocator &host_allocator()
 {
-    static const Allocator allocator = {[](size_t n) { return std::aligned_alloc(64, (n + 63) / 64 * 64); }, [](void *p) { std::free(p); }};
+    static const Allocator allocator = { [](size_t n) { return std::aligned_alloc(64, (n + 63) / 64 * 64); },
+                                         [](void *p) { std::free(p); } };
     return allocator;
 }
 
@@ -49,8 +51,8 @@ Builder::~Builder()
 
 void *Builder::bytes(size_t n, size_t misaligned)
 {
-    Block block = {nullptr, 2 * kGuard + n + misaligned, kGuard + misaligned, n};
-    block.base  = static_cast<char *>(allocator_.take(block.size));
+    Block block = { nullptr, 2 * kGuard + n + misaligned, kGuard + misaligned, n };
+    block.base = static_cast<char *>(allocator_.take(block.size));
     if (!block.base) std::abort();
     std::memset(block.base, kPattern, block.size);
     blocks_.push_back(block);
@@ -62,7 +64,11 @@ float *Builder::input(size_t n, Fill fill, float scale)
     float *data = array<float>(n);
     for (size_t i = 0; i < n; i++) {
         const Fill kind = fill == Fill::Mixed ? (Fill)(i % 4) : fill;
-        data[i]         = kind == Fill::Zero ? (i % 2 ? 0.0f : -0.0f) : normal() * scale * (kind == Fill::Large ? 1e4f : kind == Fill::Tiny ? 1e-20f : 1.0f);
+        data[i] = kind == Fill::Zero ? (i % 2 ? 0.0f : -0.0f)
+                                     : normal() * scale *
+                                           (kind == Fill::Large  ? 1e4f
+                                            : kind == Fill::Tiny ? 1e-20f
+                                                                 : 1.0f);
     }
     return data;
 }
@@ -81,7 +87,7 @@ float *Builder::inout(size_t n, Fill fill, float scale)
     return data;
 }
 
-void Builder::compare(void *data, size_t n, weir_dtype dtype) { regions_.push_back({data, n, dtype}); }
+void Builder::compare(void *data, size_t n, weir_dtype dtype) { regions_.push_back({ data, n, dtype }); }
 
 bool Builder::guards_intact() const
 {

@@ -13,14 +13,15 @@ std::string label(const char *op, std::initializer_list<int64_t> numbers)
 
 std::string suffix(Fill fill)
 {
-    static const char *const names[] = {"", "_zero", "_large", "_tiny", "_mixed"};
+    static const char *const names[] = { "", "_zero", "_large", "_tiny", "_mixed" };
     return names[(int)fill];
 }
 
 const std::vector<weir_dtype> &file_dtypes()
 {
-    static const std::vector<weir_dtype> dtypes = {WEIR_F32,  WEIR_F16,    WEIR_BF16,   WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1,
-                                                   WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K};
+    static const std::vector<weir_dtype> dtypes = { WEIR_F32,  WEIR_F16,  WEIR_BF16, WEIR_Q8_0,   WEIR_Q4_0,
+                                                    WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL, WEIR_IQ4_XS,
+                                                    WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K,   WEIR_Q6_K };
     return dtypes;
 }
 
@@ -65,12 +66,14 @@ void fill_plain(Builder &b, uint8_t *data, weir_dtype dtype, int64_t n)
 
 void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
 {
-    auto         *data   = static_cast<uint8_t *>(memory);
+    auto         *data = static_cast<uint8_t *>(memory);
     const int64_t blocks = n / weir_dtype_of(dtype).block_elements;
-#define SCALED(TYPE, block_type, scale) \
+#define SCALED(TYPE, block_type, scale)                                                                                                    \
     case TYPE: return fill_blocks<block_type>(b, data, blocks, [](block_type &q, float u) { q.d = half(u * (scale)); })
-#define SCALED_WITH(TYPE, block_type, scale, minimum, minimum_scale) \
-    case TYPE: return fill_blocks<block_type>(b, data, blocks, [](block_type &q, float u) { q.d = half(u * (scale)), q.minimum = half(u * (minimum_scale)); })
+#define SCALED_WITH(TYPE, block_type, scale, minimum, minimum_scale)                                                                       \
+    case TYPE:                                                                                                                             \
+        return fill_blocks<block_type>(b, data, blocks,                                                                                    \
+                                       [](block_type &q, float u) { q.d = half(u * (scale)), q.minimum = half(u * (minimum_scale)); })
     switch (dtype) {
         SCALED(WEIR_Q8_0, weir_block_q8_0, 0.0006f);
         SCALED(WEIR_Q4_0, weir_block_q4_0, 0.01f);

@@ -25,20 +25,20 @@ enum class Fill { Normal, Zero, Large, Tiny, Mixed };
 
 // The memory and the random numbers of one case.
 class Builder {
-public:
+  public:
     explicit Builder(const std::string &seed, const Allocator &allocator = host_allocator());
     ~Builder();
-    Builder(const Builder &)            = delete;
+    Builder(const Builder &) = delete;
     Builder &operator=(const Builder &) = delete;
 
     // Arrays start 64-byte aligned plus `misaligned` bytes; contents are the guard pattern.
-    void *bytes(size_t n, size_t misaligned = 0);
+    void                 *bytes(size_t n, size_t misaligned = 0);
     template <class T> T *array(size_t n) { return static_cast<T *>(bytes(n * sizeof(T))); }
     template <class T> T *one() { return new (bytes(sizeof(T))) T{}; }
-    float *input(size_t n, Fill fill = Fill::Normal, float scale = 1); // read only
-    float *output(size_t n);                                          // written: compared, gaps included
-    float *inout(size_t n, Fill fill = Fill::Normal, float scale = 1); // read and written
-    void   compare(void *data, size_t n, weir_dtype dtype);           // f32 or f16 elements that a kernel writes
+    float                *input(size_t n, Fill fill = Fill::Normal, float scale = 1); // read only
+    float                *output(size_t n);                                          // written: compared, gaps included
+    float                *inout(size_t n, Fill fill = Fill::Normal, float scale = 1); // read and written
+    void                  compare(void *data, size_t n, weir_dtype dtype);           // f32 or f16 elements that a kernel writes
 
     float    normal() { return normal_(rng_); }
     uint32_t below(uint32_t n) { return (uint32_t)(rng_() % n); }
@@ -54,7 +54,7 @@ public:
     const std::vector<Region> &regions() const { return regions_; }
     bool                       guards_intact() const;
 
-private:
+  private:
     struct Block {
         char  *base;
         size_t size, offset, n;
@@ -72,9 +72,9 @@ struct Work { // of one call, for the benches: what must be moved and computed a
 };
 
 struct Case {
-    std::string                                             name;
+    std::string                                                name;
     std::function<const void *(Builder &, bool specification)> build; // specification: the arguments for ref, where layouts differ
-    Work                                                    work;
+    Work                                                       work;
 };
 
 // Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill. Nothing for matmul: see matmul_cases.h.

@@ -9,116 +9,132 @@ namespace {
 Case embed(int64_t n_rows, int64_t dim, weir_dtype dtype, int64_t n_vocab = 50)
 {
     const weir_dtype_info info = weir_dtype_of(dtype);
-    return {label("embed", {n_rows, dim}) + "_" + info.name,
-            [=](Builder &b, bool) {
-                auto       *args  = b.one<weir_embed_args>();
-                const size_t row  = weir_row_bytes(dtype, dim);
-                auto        *table = static_cast<uint8_t *>(b.bytes(row * (size_t)n_vocab, 2)); // file bytes: not aligned
-                fill_weights(b, table, dtype, n_vocab * dim);
-                auto *ids = b.array<int32_t>((size_t)n_rows);
-                for (int64_t i = 0; i < n_rows; i++) ids[i] = i == 0 ? (int32_t)n_vocab - 1 : (int32_t)b.below((uint32_t)n_vocab);
-                *args = {b.output((size_t)(n_rows * dim)), table, ids, n_rows, dim, n_vocab, dtype};
-                return args;
-            },
-            {(double)(n_rows * dim) * 4 + (double)n_rows * (double)weir_row_bytes(dtype, dim), 0}};
+    return { label("embed", { n_rows, dim }) + "_" + info.name,
+             [=](Builder &b, bool) {
+                 auto        *args = b.one<weir_embed_args>();
+                 const size_t row = weir_row_bytes(dtype, dim);
+                 auto        *table = static_cast<uint8_t *>(b.bytes(row * (size_t)n_vocab, 2)); // file bytes: not aligned
+                 fill_weights(b, table, dtype, n_vocab * dim);
+                 auto *ids = b.array<int32_t>((size_t)n_rows);
+                 for (int64_t i = 0; i < n_rows; i++) ids[i] = i == 0 ? (int32_t)n_vocab - 1 : (int32_t)b.below((uint32_t)n_vocab);
+                 *args = { b.output((size_t)(n_rows * dim)), table, ids, n_rows, dim, n_vocab, dtype };
+                 return args;
+             },
+             { (double)(n_rows * dim) * 4 + (double)n_rows * (double)weir_row_bytes(dtype, dim), 0 } };
 }
 
 struct Norm {
     int64_t n_rows, n_groups, dim, pad;
     bool    add, alias;
     Fill    fill = Fill::Normal;
-    float   eps  = 1e-6f;
+    float   eps = 1e-6f;
 };
 
 Case rmsnorm(Norm s)
 {
-    return {label("rmsnorm", {s.n_rows, s.n_groups, s.dim, s.pad}) + (s.add ? "_add" : "") + (s.alias ? "_alias" : "") + suffix(s.fill),
-            [=](Builder &b, bool) {
-                auto         *args = b.one<weir_rmsnorm_args>();
-                const int64_t group = s.dim + s.pad, stride = s.n_groups * group + s.pad;
-                const size_t  n = (size_t)(s.n_rows * stride);
-                args->src       = b.inout(n, s.fill);
-                args->dst       = s.alias ? args->src : b.output(n);
-                args->weight    = b.input((size_t)s.dim);
-                if (s.add) args->add = b.input((size_t)(s.n_rows * (s.dim + 3)), s.fill), args->add_stride = s.dim + 3;
-                args->n_rows = s.n_rows, args->n_groups = s.n_groups, args->dim = s.dim, args->eps = s.eps;
-                args->dst_stride = args->src_stride = stride, args->dst_group_stride = args->src_group_stride = group;
-                return args;
-            },
-            {(double)(s.n_rows * s.n_groups * s.dim) * (s.add ? 16 : 8), (double)(s.n_rows * s.n_groups * s.dim) * 4}};
+    return { label("rmsnorm", { s.n_rows, s.n_groups, s.dim, s.pad }) + (s.add ? "_add" : "") + (s.alias ? "_alias" : "") + suffix(s.fill),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_rmsnorm_args>();
+                 const int64_t group = s.dim + s.pad, stride = s.n_groups * group + s.pad;
+                 const size_t  n = (size_t)(s.n_rows * stride);
+                 args->src = b.inout(n, s.fill);
+                 args->dst = s.alias ? args->src : b.output(n);
+                 args->weight = b.input((size_t)s.dim);
+                 if (s.add) args->add = b.input((size_t)(s.n_rows * (s.dim + 3)), s.fill), args->add_stride = s.dim + 3;
+                 args->n_rows = s.n_rows, args->n_groups = s.n_groups, args->dim = s.dim, args->eps = s.eps;
+                 args->dst_stride = args->src_stride = stride, args->dst_group_stride = args->src_group_stride = group;
+                 return args;
+             },
+             { (double)(s.n_rows * s.n_groups * s.dim) * (s.add ? 16 : 8), (double)(s.n_rows * s.n_groups * s.dim) * 4 } };
 }
 
 Case gated_rmsnorm(int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::Normal)
 {
-    return {label("gated_rmsnorm", {n_rows, dim}) + (alias ? "_alias" : "") + suffix(fill),
-            [=](Builder &b, bool) {
-                auto        *args = b.one<weir_gated_rmsnorm_args>();
-                const size_t n    = (size_t)(n_rows * dim);
-                float       *src  = alias ? b.inout(n, fill) : b.input(n, fill);
-                *args = {alias ? src : b.output(n), src, b.input(n, Fill::Normal, 4), b.input((size_t)dim), n_rows, dim, 1e-6f};
-                return args;
-            },
-            {(double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12}};
+    return { label("gated_rmsnorm", { n_rows, dim }) + (alias ? "_alias" : "") + suffix(fill),
+             [=](Builder &b, bool) {
+                 auto        *args = b.one<weir_gated_rmsnorm_args>();
+                 const size_t n = (size_t)(n_rows * dim);
+                 float       *src = alias ? b.inout(n, fill) : b.input(n, fill);
+                 *args = { alias ? src : b.output(n), src, b.input(n, Fill::Normal, 4), b.input((size_t)dim), n_rows, dim, 1e-6f };
+                 return args;
+             },
+             { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
 }
 
-Case rope(int64_t n_rows, int64_t n_heads, int64_t rotary_dim, int64_t pad, weir_rope_pairing pairing, int32_t first = 0, float magnitude = 1)
+Case rope(int64_t n_rows, int64_t n_heads, int64_t rotary_dim, int64_t pad, weir_rope_pairing pairing, int32_t first = 0,
+          float magnitude = 1)
 {
-    return {label("rope", {n_rows, n_heads, rotary_dim, pad, first}) + (pairing == WEIR_ROPE_PAIRS ? "_pairs" : "_half"),
-            [=](Builder &b, bool) {
-                auto         *args = b.one<weir_rope_args>();
-                const int64_t head = rotary_dim + pad, stride = n_heads * head + pad;
-                auto         *positions   = b.array<int32_t>((size_t)n_rows);
-                auto         *frequencies = b.array<float>((size_t)rotary_dim / 2);
-                for (int64_t t = 0; t < n_rows; t++) positions[t] = first + (int32_t)t;
-                for (int64_t i = 0; i < rotary_dim / 2; i++) frequencies[i] = powf(1e7f, -2.0f * (float)i / (float)rotary_dim);
-                *args = {b.inout((size_t)(n_rows * stride)), positions, frequencies, n_rows, n_heads, rotary_dim, stride, head, magnitude,
-                         pairing};
-                return args;
-            },
-            {(double)(n_rows * n_heads * rotary_dim) * 8, (double)(n_rows * n_heads * rotary_dim) * 3}};
+    return {
+        label("rope", { n_rows, n_heads, rotary_dim, pad, first }) + (pairing == WEIR_ROPE_PAIRS ? "_pairs" : "_half"),
+        [=](Builder &b, bool) {
+            auto         *args = b.one<weir_rope_args>();
+            const int64_t head = rotary_dim + pad, stride = n_heads * head + pad;
+            auto         *positions = b.array<int32_t>((size_t)n_rows);
+            auto         *frequencies = b.array<float>((size_t)rotary_dim / 2);
+            for (int64_t t = 0; t < n_rows; t++) positions[t] = first + (int32_t)t;
+            for (int64_t i = 0; i < rotary_dim / 2; i++) frequencies[i] = powf(1e7f, -2.0f * (float)i / (float)rotary_dim);
+            *args = {
+                b.inout((size_t)(n_rows * stride)), positions, frequencies, n_rows, n_heads, rotary_dim, stride, head, magnitude, pairing
+            };
+            return args;
+        },
+        { (double)(n_rows * n_heads * rotary_dim) * 8, (double)(n_rows * n_heads * rotary_dim) * 3 }
+    };
 }
 
 enum class Alias { None, Gate, Up };
 
 Case swiglu(int64_t n_rows, int64_t dim, int64_t pad, Alias alias, Fill fill = Fill::Normal)
 {
-    return {label("swiglu", {n_rows, dim, pad, (int64_t)alias}) + suffix(fill),
-            [=](Builder &b, bool) {
-                auto         *args   = b.one<weir_swiglu_args>();
-                const int64_t stride = dim + pad;
-                const size_t  n      = (size_t)(n_rows * stride);
-                float *gate = alias == Alias::Gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
-                float *up   = alias == Alias::Up ? b.inout(n) : b.input(n);
-                float *dst  = alias == Alias::Gate ? gate : alias == Alias::Up ? up : b.output(n);
-                *args       = {dst, gate, up, n_rows, dim, stride, stride, stride};
-                return args;
-            },
-            {(double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12}};
+    return { label("swiglu", { n_rows, dim, pad, (int64_t)alias }) + suffix(fill),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_swiglu_args>();
+                 const int64_t stride = dim + pad;
+                 const size_t  n = (size_t)(n_rows * stride);
+                 float        *gate = alias == Alias::Gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
+                 float        *up = alias == Alias::Up ? b.inout(n) : b.input(n);
+                 float        *dst = alias == Alias::Gate ? gate : alias == Alias::Up ? up : b.output(n);
+                 *args = { dst, gate, up, n_rows, dim, stride, stride, stride };
+                 return args;
+             },
+             { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
 }
 
 Case sigmoid_gate(int64_t n_rows, int64_t n_heads, int64_t dim, int64_t pad, Fill fill = Fill::Normal)
 {
-    return {label("sigmoid_gate", {n_rows, n_heads, dim, pad}) + suffix(fill),
-            [=](Builder &b, bool) {
-                auto         *args = b.one<weir_sigmoid_gate_args>();
-                const int64_t head = dim + pad, stride = n_heads * head, gate_head = 2 * dim + pad, gate = n_heads * gate_head + pad;
-                *args = {b.inout((size_t)(n_rows * stride)), b.input((size_t)(n_rows * gate), fill, 4), n_rows, n_heads, dim, stride, head, gate,
-                         gate_head};
-                return args;
-            },
-            {(double)(n_rows * n_heads * dim) * 12, (double)(n_rows * n_heads * dim) * 10}};
+    return { label("sigmoid_gate", { n_rows, n_heads, dim, pad }) + suffix(fill),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_sigmoid_gate_args>();
+                 const int64_t head = dim + pad, stride = n_heads * head, gate_head = 2 * dim + pad, gate = n_heads * gate_head + pad;
+                 *args = { b.inout((size_t)(n_rows * stride)),
+                           b.input((size_t)(n_rows * gate), fill, 4),
+                           n_rows,
+                           n_heads,
+                           dim,
+                           stride,
+                           head,
+                           gate,
+                           gate_head };
+                 return args;
+             },
+             { (double)(n_rows * n_heads * dim) * 12, (double)(n_rows * n_heads * dim) * 10 } };
 }
 
 Case add(int64_t n_rows, int64_t dim, int64_t pad, Fill fill = Fill::Normal)
 {
-    return {label("add", {n_rows, dim, pad}) + suffix(fill),
-            [=](Builder &b, bool) {
-                auto         *args   = b.one<weir_add_args>();
-                const int64_t stride = dim + pad;
-                *args = {b.inout((size_t)(n_rows * stride), fill), b.input((size_t)(n_rows * (stride + 5)), fill), n_rows, dim, stride, stride + 5};
-                return args;
-            },
-            {(double)(n_rows * dim) * 12, (double)(n_rows * dim)}};
+    return { label("add", { n_rows, dim, pad }) + suffix(fill),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_add_args>();
+                 const int64_t stride = dim + pad;
+                 *args = { b.inout((size_t)(n_rows * stride), fill),
+                           b.input((size_t)(n_rows * (stride + 5)), fill),
+                           n_rows,
+                           dim,
+                           stride,
+                           stride + 5 };
+                 return args;
+             },
+             { (double)(n_rows * dim) * 12, (double)(n_rows * dim) } };
 }
 
 }  // namespace
@@ -127,32 +143,58 @@ std::vector<Case> rowwise_cases(weir_op op)
 {
     switch (op) {
     case WEIR_OP_EMBED: {
-        std::vector<Case> cases = {embed(0, 64, WEIR_F32), embed(7, 33, WEIR_F32), embed(3, 100, WEIR_F16), embed(5, 257, WEIR_BF16)};
+        std::vector<Case> cases = { embed(0, 64, WEIR_F32), embed(7, 33, WEIR_F32), embed(3, 100, WEIR_F16), embed(5, 257, WEIR_BF16) };
         for (const weir_dtype dtype : file_dtypes())
             if (weir_dtype_of(dtype).quantised) cases.push_back(embed(3, 512, dtype));
         return cases;
     }
     case WEIR_OP_RMSNORM:
-        return {rmsnorm({0, 1, 64, 0, false, false}), rmsnorm({1, 1, 1, 0, false, false}), rmsnorm({5, 1, 7, 3, false, false}),
-                rmsnorm({3, 1, 1024, 0, false, false}), rmsnorm({17, 1, 1024, 0, true, false}), rmsnorm({2, 1, 2047, 9, true, false}),
-                rmsnorm({4, 8, 256, 0, false, true}), rmsnorm({3, 5, 100, 4, false, true}), rmsnorm({4, 1, 333, 1, false, true}),
-                rmsnorm({3, 1, 512, 0, true, false, Fill::Zero}), rmsnorm({3, 1, 512, 0, false, false, Fill::Large}),
-                rmsnorm({3, 2, 512, 0, false, false, Fill::Tiny}), rmsnorm({3, 1, 515, 0, true, false, Fill::Mixed})};
+        return { rmsnorm({ 0, 1, 64, 0, false, false }),
+                 rmsnorm({ 1, 1, 1, 0, false, false }),
+                 rmsnorm({ 5, 1, 7, 3, false, false }),
+                 rmsnorm({ 3, 1, 1024, 0, false, false }),
+                 rmsnorm({ 17, 1, 1024, 0, true, false }),
+                 rmsnorm({ 2, 1, 2047, 9, true, false }),
+                 rmsnorm({ 4, 8, 256, 0, false, true }),
+                 rmsnorm({ 3, 5, 100, 4, false, true }),
+                 rmsnorm({ 4, 1, 333, 1, false, true }),
+                 rmsnorm({ 3, 1, 512, 0, true, false, Fill::Zero }),
+                 rmsnorm({ 3, 1, 512, 0, false, false, Fill::Large }),
+                 rmsnorm({ 3, 2, 512, 0, false, false, Fill::Tiny }),
+                 rmsnorm({ 3, 1, 515, 0, true, false, Fill::Mixed }) };
     case WEIR_OP_GATED_RMSNORM:
-        return {gated_rmsnorm(0, 128, false), gated_rmsnorm(1, 1, false), gated_rmsnorm(48, 128, true), gated_rmsnorm(5, 100, false),
-                gated_rmsnorm(3, 257, true), gated_rmsnorm(4, 128, false, Fill::Zero), gated_rmsnorm(4, 128, false, Fill::Large)};
+        return { gated_rmsnorm(0, 128, false),
+                 gated_rmsnorm(1, 1, false),
+                 gated_rmsnorm(48, 128, true),
+                 gated_rmsnorm(5, 100, false),
+                 gated_rmsnorm(3, 257, true),
+                 gated_rmsnorm(4, 128, false, Fill::Zero),
+                 gated_rmsnorm(4, 128, false, Fill::Large) };
     case WEIR_OP_ROPE:
-        return {rope(0, 2, 64, 0, WEIR_ROPE_HALF_SPLIT), rope(5, 3, 64, 192, WEIR_ROPE_HALF_SPLIT), rope(5, 3, 64, 0, WEIR_ROPE_PAIRS),
-                rope(2, 1, 2, 1, WEIR_ROPE_HALF_SPLIT), rope(3, 2, 6, 5, WEIR_ROPE_PAIRS), rope(4, 8, 128, 0, WEIR_ROPE_HALF_SPLIT, 30000),
-                rope(4, 2, 64, 0, WEIR_ROPE_HALF_SPLIT, 262000, 1.2f), rope(7, 2, 100, 28, WEIR_ROPE_HALF_SPLIT, 1000)};
+        return { rope(0, 2, 64, 0, WEIR_ROPE_HALF_SPLIT),
+                 rope(5, 3, 64, 192, WEIR_ROPE_HALF_SPLIT),
+                 rope(5, 3, 64, 0, WEIR_ROPE_PAIRS),
+                 rope(2, 1, 2, 1, WEIR_ROPE_HALF_SPLIT),
+                 rope(3, 2, 6, 5, WEIR_ROPE_PAIRS),
+                 rope(4, 8, 128, 0, WEIR_ROPE_HALF_SPLIT, 30000),
+                 rope(4, 2, 64, 0, WEIR_ROPE_HALF_SPLIT, 262000, 1.2f),
+                 rope(7, 2, 100, 28, WEIR_ROPE_HALF_SPLIT, 1000) };
     case WEIR_OP_SWIGLU:
-        return {swiglu(0, 64, 0, Alias::None), swiglu(1, 1, 0, Alias::None), swiglu(3, 3584, 0, Alias::Gate), swiglu(5, 101, 3, Alias::Up),
-                swiglu(4, 100, 7, Alias::None), swiglu(2, 256, 0, Alias::None, Fill::Large), swiglu(2, 256, 0, Alias::None, Fill::Mixed)};
+        return { swiglu(0, 64, 0, Alias::None),
+                 swiglu(1, 1, 0, Alias::None),
+                 swiglu(3, 3584, 0, Alias::Gate),
+                 swiglu(5, 101, 3, Alias::Up),
+                 swiglu(4, 100, 7, Alias::None),
+                 swiglu(2, 256, 0, Alias::None, Fill::Large),
+                 swiglu(2, 256, 0, Alias::None, Fill::Mixed) };
     case WEIR_OP_SIGMOID_GATE:
-        return {sigmoid_gate(0, 2, 64, 0), sigmoid_gate(1, 1, 1, 0), sigmoid_gate(5, 8, 256, 0), sigmoid_gate(3, 3, 37, 2),
-                sigmoid_gate(2, 2, 128, 0, Fill::Large), sigmoid_gate(2, 2, 128, 0, Fill::Zero)};
-    case WEIR_OP_ADD:
-        return {add(0, 64, 0), add(1, 1, 0), add(5, 1024, 0), add(3, 1023, 2), add(2, 77, 1, Fill::Mixed)};
+        return { sigmoid_gate(0, 2, 64, 0),
+                 sigmoid_gate(1, 1, 1, 0),
+                 sigmoid_gate(5, 8, 256, 0),
+                 sigmoid_gate(3, 3, 37, 2),
+                 sigmoid_gate(2, 2, 128, 0, Fill::Large),
+                 sigmoid_gate(2, 2, 128, 0, Fill::Zero) };
+    case WEIR_OP_ADD: return { add(0, 64, 0), add(1, 1, 0), add(5, 1024, 0), add(3, 1023, 2), add(2, 77, 1, Fill::Mixed) };
     default: return {};
     }
 }
@@ -160,11 +202,11 @@ std::vector<Case> rowwise_cases(weir_op op)
 std::vector<Case> rowwise_benches(weir_op op)
 {
     std::vector<Case> cases;
-    for (const int64_t rows : {1, 512}) switch (op) {
+    for (const int64_t rows : { 1, 512 }) switch (op) {
         case WEIR_OP_EMBED: cases.push_back(embed(rows, 1024, WEIR_Q8_0, 20000)); break;
         case WEIR_OP_RMSNORM:
-            cases.push_back(rmsnorm({rows, 1, 1024, 0, true, false}));
-            cases.push_back(rmsnorm({rows, 8, 256, 0, false, true}));
+            cases.push_back(rmsnorm({ rows, 1, 1024, 0, true, false }));
+            cases.push_back(rmsnorm({ rows, 8, 256, 0, false, true }));
             break;
         case WEIR_OP_GATED_RMSNORM: cases.push_back(gated_rmsnorm(rows * 16, 128, true)); break;
         case WEIR_OP_ROPE: cases.push_back(rope(rows, 8, 64, 192, WEIR_ROPE_HALF_SPLIT, 5000)); break;

@@ -27,17 +27,19 @@ struct Device {
     int                                                             omp_device, n_teams = 2;
     Allocator                                                       allocator = host_allocator();
     std::function<weir_status()>                                    synchronize = [] { return WEIR_OK; };
-    std::function<void(void *dst, const void *src, size_t n_bytes)> copy = [](void *dst, const void *src, size_t n) { std::memcpy(dst, src, n); };
+    std::function<void(void *dst, const void *src, size_t n_bytes)> copy = [](void *dst, const void *src, size_t n) {
+        std::memcpy(dst, src, n);
+    };
 };
 
 Device linked_device()
 {
-    Device device;
-    size_t count;
+    Device                    device;
+    size_t                    count;
     const weir_kernel *const *rows = weir_device_rows(&count);
     device.rows.assign(rows, rows + count);
     const bool images = omp_get_num_devices() > 0;
-    device.name       = images ? "offload images" : "emulated";
+    device.name = images ? "offload images" : "emulated";
     device.omp_device = images ? 0 : omp_get_initial_device();
     return device;
 }
@@ -51,21 +53,21 @@ Device plugin_device(const char *path)
         std::printf("%s\n", error.text);
         std::exit(2);
     }
-    const weir_gpu_plugin *plugin = gpu.plugin;
-    Device                 device;
-    size_t                 count;
+    const weir_gpu_plugin    *plugin = gpu.plugin;
+    Device                    device;
+    size_t                    count;
     const weir_kernel *const *rows = plugin->kernels(&count);
     device.rows.assign(rows, rows + count);
-    device.name                 = gpu.probe.devices[0].name;
+    device.name = gpu.probe.devices[0].name;
     device.caps.cuda_capability = gpu.probe.devices[0].capability;
-    device.omp_device           = 0;
-    device.synchronize          = [plugin] { return plugin->synchronize(0); };
-    device.copy                 = [plugin](void *dst, const void *src, size_t n) { (void)plugin->copy(0, dst, src, n); };
-    device.allocator            = {[plugin](size_t n) {
+    device.omp_device = 0;
+    device.synchronize = [plugin] { return plugin->synchronize(0); };
+    device.copy = [plugin](void *dst, const void *src, size_t n) { (void)plugin->copy(0, dst, src, n); };
+    device.allocator = { [plugin](size_t n) {
                             void *memory = nullptr;
                             return plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_SHARED, n, nullptr, 0) == WEIR_OK ? memory : nullptr;
                         },
-                        [plugin](void *memory) { plugin->free(0, memory); }};
+                         [plugin](void *memory) { plugin->free(0, memory); } };
     return device;
 }
 
@@ -73,8 +75,8 @@ struct Scratch { // freed with the builder's memory
     weir_kernel_context context = {};
     Scratch(const Device &device, const weir_kernel *row, const void *args, Builder &b)
     {
-        context.omp_device    = device.omp_device;
-        context.n_threads     = device.n_teams;
+        context.omp_device = device.omp_device;
+        context.n_threads = device.n_teams;
         context.scratch_bytes = row->scratch ? row->scratch(args) : 0;
         if (context.scratch_bytes > 0) context.scratch = b.bytes(context.scratch_bytes);
     }
@@ -93,12 +95,12 @@ const Builder &expected(const Case &test_case, weir_op op)
     static std::map<std::string, std::unique_ptr<Builder>> done;
     auto                                                  &slot = done[test_case.name];
     if (!slot) {
-        slot               = std::make_unique<Builder>(test_case.name);
-        const void *args   = test_case.build(*slot, true);
+        slot = std::make_unique<Builder>(test_case.name);
+        const void         *args = test_case.build(*slot, true);
         weir_kernel_context context = {};
-        context.n_threads           = 1;
-        const weir_kernel   *reference = reference_kernel(op);
-        context.scratch_bytes          = reference->scratch ? reference->scratch(args) : 0;
+        context.n_threads = 1;
+        const weir_kernel *reference = reference_kernel(op);
+        context.scratch_bytes = reference->scratch ? reference->scratch(args) : 0;
         if (context.scratch_bytes > 0) context.scratch = slot->bytes(context.scratch_bytes);
         if (reference->run(&context, args) != WEIR_OK) std::printf("ref failed on %s\n", test_case.name.c_str());
     }
@@ -118,7 +120,7 @@ int check(const Device &device, const char *row_part, const char *case_part)
             if (row->reject && row->reject(&device.caps, args)) continue;
             const Scratch     scratch(device, row, args, b);
             const weir_status status = run(device, row, scratch.context, args);
-            std::string       why    = status == WEIR_OK ? difference(expected(test_case, row->op), b, row->atol, row->rtol) : "returned an error";
+            std::string why = status == WEIR_OK ? difference(expected(test_case, row->op), b, row->atol, row->rtol) : "returned an error";
             if (why.empty() && !b.guards_intact()) why = "wrote outside its arrays";
             if (!why.empty()) std::printf("FAIL %s, %s: %s\n", row->name, test_case.name.c_str(), why.c_str()), row_failed++;
             row_ran++;
@@ -153,15 +155,15 @@ int bench(const Device &device, const char *row_part, const char *case_part)
                 if (i > 0) best = std::min(best, t);
                 spent += t;
             }
-            std::printf("%-36s %-60s %10.1f %9.1f %10.1f\n", row->name, test_case.name.c_str(), best * 1e6, test_case.work.bytes / best * 1e-9,
-                        test_case.work.flops / best * 1e-9);
+            std::printf("%-36s %-60s %10.1f %9.1f %10.1f\n", row->name, test_case.name.c_str(), best * 1e6,
+                        test_case.work.bytes / best * 1e-9, test_case.work.flops / best * 1e-9);
             std::fflush(stdout);
         }
     return 0;
 }
 
-}  // namespace
-}  // namespace weir_test
+} // namespace
+} // namespace weir_test
 
 int main(int argc, char **argv)
 {
@@ -181,6 +183,6 @@ int main(int argc, char **argv)
             plugin = argv[i];
     }
     weir_test::Device device = plugin ? weir_test::plugin_device(plugin) : weir_test::linked_device();
-    device.n_teams           = teams;
+    device.n_teams = teams;
     return timed ? weir_test::bench(device, row, part) : weir_test::check(device, row, part);
 }

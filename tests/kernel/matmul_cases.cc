@@ -23,15 +23,15 @@ struct Matmul {
 weir_weight *weight_of(Builder &b, weir_stream *stream, const Matmul &m, int64_t n_out, bool specification)
 {
     const size_t bytes = weir_row_bytes(m.dtype, m.n_in) * (size_t)n_out;
-    void        *file  = b.bytes(bytes, 2); // file bytes: not aligned
+    void        *file = b.bytes(bytes, 2); // file bytes: not aligned
     fill_weights(b, file, m.dtype, n_out * m.n_in);
-    auto                     *weight = b.one<weir_weight>();
-    const weir_matrix_source  source = {file, n_out, m.n_in, m.dtype};
-    weir_error                error  = {};
+    auto                    *weight = b.one<weir_weight>();
+    const weir_matrix_source source = { file, n_out, m.n_in, m.dtype };
+    weir_error               error = {};
     if (weir_weight_plan(weight, stream, &source, m.activations, &error) != WEIR_OK) throw std::runtime_error(error.text);
     if (specification && weight->layout == WEIR_LAYOUT_ONEDNN) {
-        *weight       = {};
-        weight->data  = file;
+        *weight = {};
+        weight->data = file;
         weight->bytes = bytes;
         weight->n_out = n_out, weight->n_in = m.n_in, weight->dtype = m.dtype, weight->layout = WEIR_LAYOUT_ROWS;
         return weight;
@@ -44,32 +44,32 @@ weir_weight *weight_of(Builder &b, weir_stream *stream, const Matmul &m, int64_t
 Case matmul(weir_stream *stream, Matmul m)
 {
     double      weights = 0, outputs = 0;
-    std::string name = label("matmul", {m.n_rows, m.n_in, m.pad});
+    std::string name = label("matmul", { m.n_rows, m.n_in, m.pad });
     for (const int64_t n : m.n_out) {
         weights += (double)weir_row_bytes(m.dtype, m.n_in) * (double)n;
         outputs += (double)n;
         name += "x" + std::to_string(n);
     }
-    name += std::string("_") + weir_dtype_of(m.dtype).name + (m.activations == WEIR_ACTIVATIONS_F32 ? "_exact" : "") + (m.bias ? "_bias" : "") +
-            (m.accumulate ? "_accumulate" : "") + suffix(m.fill);
-    return {name,
-            [=](Builder &b, bool specification) {
-                auto *args      = b.one<weir_matmul_args>();
-                args->x_stride  = m.n_in + m.pad;
-                args->x         = b.input((size_t)(m.n_rows * args->x_stride), m.fill);
-                args->n_rows    = m.n_rows;
-                args->n_in      = m.n_in;
-                args->n_outputs = (int32_t)m.n_out.size();
-                for (size_t o = 0; o < m.n_out.size(); o++) {
-                    const int64_t stride = m.n_out[o] + m.pad;
-                    const size_t  n      = (size_t)(m.n_rows * stride);
-                    float        *dst    = m.accumulate ? b.inout(n) : b.output(n);
-                    const float  *bias   = m.bias ? b.input((size_t)m.n_out[o]) : nullptr;
-                    args->outputs[o]     = {weight_of(b, stream, m, m.n_out[o], specification), dst, bias, stride, m.accumulate};
-                }
-                return args;
-            },
-            {weights + (double)m.n_rows * ((double)m.n_in + outputs) * 4, 2.0 * (double)(m.n_rows * m.n_in) * outputs}};
+    name += std::string("_") + weir_dtype_of(m.dtype).name + (m.activations == WEIR_ACTIVATIONS_F32 ? "_exact" : "") +
+            (m.bias ? "_bias" : "") + (m.accumulate ? "_accumulate" : "") + suffix(m.fill);
+    return { name,
+             [=](Builder &b, bool specification) {
+                 auto *args = b.one<weir_matmul_args>();
+                 args->x_stride = m.n_in + m.pad;
+                 args->x = b.input((size_t)(m.n_rows * args->x_stride), m.fill);
+                 args->n_rows = m.n_rows;
+                 args->n_in = m.n_in;
+                 args->n_outputs = (int32_t)m.n_out.size();
+                 for (size_t o = 0; o < m.n_out.size(); o++) {
+                     const int64_t stride = m.n_out[o] + m.pad;
+                     const size_t  n = (size_t)(m.n_rows * stride);
+                     float        *dst = m.accumulate ? b.inout(n) : b.output(n);
+                     const float  *bias = m.bias ? b.input((size_t)m.n_out[o]) : nullptr;
+                     args->outputs[o] = { weight_of(b, stream, m, m.n_out[o], specification), dst, bias, stride, m.accumulate };
+                 }
+                 return args;
+             },
+             { weights + (double)m.n_rows * ((double)m.n_in + outputs) * 4, 2.0 * (double)(m.n_rows * m.n_in) * outputs } };
 }
 
 }  // namespace
@@ -78,17 +78,17 @@ std::vector<Case> matmul_cases(weir_stream *stream)
 {
     std::vector<Case> cases;
     for (const weir_dtype dtype : file_dtypes()) {
-        cases.push_back(matmul(stream, {1, 512, {100}, dtype}));
-        cases.push_back(matmul(stream, {5, 256, {64, 17, 130}, dtype, WEIR_ACTIVATIONS_FAST, true, false, 32}));
-        cases.push_back(matmul(stream, {37, 768, {65}, dtype, WEIR_ACTIVATIONS_FAST, false, true}));
+        cases.push_back(matmul(stream, { 1, 512, { 100 }, dtype }));
+        cases.push_back(matmul(stream, { 5, 256, { 64, 17, 130 }, dtype, WEIR_ACTIVATIONS_FAST, true, false, 32 }));
+        cases.push_back(matmul(stream, { 37, 768, { 65 }, dtype, WEIR_ACTIVATIONS_FAST, false, true }));
     }
-    for (const weir_dtype dtype : {WEIR_F32, WEIR_BF16, WEIR_F16, WEIR_Q8_0, WEIR_Q4_K}) {
-        cases.push_back(matmul(stream, {1, 512, {96}, dtype, WEIR_ACTIVATIONS_F32}));
-        cases.push_back(matmul(stream, {9, 512, {96, 33}, dtype, WEIR_ACTIVATIONS_F32, true, true, 4}));
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16, WEIR_F16, WEIR_Q8_0, WEIR_Q4_K }) {
+        cases.push_back(matmul(stream, { 1, 512, { 96 }, dtype, WEIR_ACTIVATIONS_F32 }));
+        cases.push_back(matmul(stream, { 9, 512, { 96, 33 }, dtype, WEIR_ACTIVATIONS_F32, true, true, 4 }));
     }
-    for (const weir_dtype dtype : {WEIR_BF16, WEIR_Q8_0, WEIR_Q4_0}) {
-        cases.push_back(matmul(stream, {3, 256, {48}, dtype, WEIR_ACTIVATIONS_FAST, false, false, 0, Fill::Zero}));
-        cases.push_back(matmul(stream, {130, 1024, {200}, dtype}));
+    for (const weir_dtype dtype : { WEIR_BF16, WEIR_Q8_0, WEIR_Q4_0 }) {
+        cases.push_back(matmul(stream, { 3, 256, { 48 }, dtype, WEIR_ACTIVATIONS_FAST, false, false, 0, Fill::Zero }));
+        cases.push_back(matmul(stream, { 130, 1024, { 200 }, dtype }));
     }
     return cases;
 }
@@ -96,9 +96,9 @@ std::vector<Case> matmul_cases(weir_stream *stream)
 std::vector<Case> matmul_benches(weir_stream *stream)
 {
     std::vector<Case> cases;
-    for (const weir_dtype dtype : {WEIR_BF16, WEIR_F32, WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K})
-        for (const int64_t rows : {1, 8, 64, 512}) cases.push_back(matmul(stream, {rows, 1024, {3584, 3584}, dtype}));
-    cases.push_back(matmul(stream, {1, 1024, {65536}, WEIR_Q8_0}));
+    for (const weir_dtype dtype : { WEIR_BF16, WEIR_F32, WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K })
+        for (const int64_t rows : { 1, 8, 64, 512 }) cases.push_back(matmul(stream, { rows, 1024, { 3584, 3584 }, dtype }));
+    cases.push_back(matmul(stream, { 1, 1024, { 65536 }, WEIR_Q8_0 }));
     return cases;
 }
 

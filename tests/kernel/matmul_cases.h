@@ -9,7 +9,13 @@ namespace weir_test {
 std::vector<Case> matmul_cases(weir_stream *stream);
 std::vector<Case> matmul_benches(weir_stream *stream);
 
-inline std::vector<Case> parity_cases(weir_op op, weir_stream *stream) { return op == WEIR_OP_MATMUL ? matmul_cases(stream) : parity_cases(op); }
-inline std::vector<Case> bench_cases(weir_op op, weir_stream *stream) { return op == WEIR_OP_MATMUL ? matmul_benches(stream) : bench_cases(op); }
+inline std::vector<Case> parity_cases(weir_op op, weir_stream *stream)
+{
+    return op == WEIR_OP_MATMUL ? matmul_cases(stream) : parity_cases(op);
+}
+inline std::vector<Case> bench_cases(weir_op op, weir_stream *stream)
+{
+    return op == WEIR_OP_MATMUL ? matmul_benches(stream) : bench_cases(op);
+}
 
 }  // namespace weir_test

@@ -17,9 +17,9 @@ struct Stream {
     explicit Stream(int32_t n_threads, const char *isa = nullptr)
     {
         weir_stream_options options = {};
-        options.n_threads           = n_threads;
-        options.isa                 = isa;
-        weir_error error            = {};
+        options.n_threads = n_threads;
+        options.isa = isa;
+        weir_error error = {};
         if (weir_stream_open(&stream, &options, &error) != WEIR_OK) why = error.text;
     }
     ~Stream() { weir_stream_close(stream); }
@@ -58,8 +58,8 @@ const Builder &expected(const Case &test_case, weir_op op, const std::string &pa
         slot = std::make_unique<Builder>(test_case.name);
         Stream      stream(1);
         const auto *reference = reference_of(op);
-        const void *args      = test_case.build(*slot, true);
-        const char *reject    = weir_kernel_reject(stream.stream, reference, args);
+        const void *args = test_case.build(*slot, true);
+        const char *reject = weir_kernel_reject(stream.stream, reference, args);
         EXPECT_EQ(reject, nullptr) << reference->name << " must accept everything: " << reject;
         EXPECT_EQ(weir_kernel_run(stream.stream, reference, args), WEIR_OK) << test_case.name;
         EXPECT_TRUE(slot->guards_intact()) << reference->name << " wrote outside, " << test_case.name;
@@ -70,7 +70,7 @@ const Builder &expected(const Case &test_case, weir_op op, const std::string &pa
 // A better machine would run this row with these arguments.
 bool needs_another_machine(const weir_kernel *row, const void *args)
 {
-    const weir_caps all = {true, true, true, true, true, 90};
+    const weir_caps all = { true, true, true, true, true, 90 };
     return !row->reject || !row->reject(&all, args);
 }
 
@@ -128,7 +128,7 @@ TEST(Table, EveryOpEndsWithARefThatHasCases)
         EXPECT_NE(reference_of((weir_op)op), nullptr) << weir_op_name((weir_op)op);
         EXPECT_FALSE(parity_cases((weir_op)op, stream.stream).empty()) << weir_op_name((weir_op)op);
     }
-    std::map<weir_op, bool> ended;
+    std::map<weir_op, bool>    ended;
     std::map<std::string, int> names;
     for (const weir_kernel *row : all_rows()) {
         EXPECT_FALSE(ended[row->op]) << row->name << " stands behind ref: it could never run";
@@ -148,10 +148,11 @@ TEST_P(ForcedIsa, DispatchRunsEveryCase)
         for (const Case &test_case : parity_cases((weir_op)op, stream.stream)) {
             Builder            b(test_case.name);
             const void        *args = test_case.build(b, false);
-            const weir_kernel *row  = weir_kernel_pick(stream.stream, (weir_op)op, args, nullptr, nullptr);
+            const weir_kernel *row = weir_kernel_pick(stream.stream, (weir_op)op, args, nullptr, nullptr);
             ASSERT_NE(row, nullptr) << test_case.name;
             ASSERT_EQ(weir_kernel_run(stream.stream, row, args), WEIR_OK) << test_case.name;
-            EXPECT_EQ(difference(expected(test_case, (weir_op)op, GetParam()), b, row->atol, row->rtol), "") << row->name << ", " << test_case.name;
+            EXPECT_EQ(difference(expected(test_case, (weir_op)op, GetParam()), b, row->atol, row->rtol), "")
+                << row->name << ", " << test_case.name;
         }
 }
 INSTANTIATE_TEST_SUITE_P(Levels, ForcedIsa, testing::Values("v2", "v3", "v4"), [](const auto &info) { return std::string(info.param); });

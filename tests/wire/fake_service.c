@@ -14,10 +14,10 @@
 enum { CHUNK_TOKENS = 512, CACHE_ENTRIES = 64, CACHE_BLOCK = 16, CHOICES = 64 };
 
 typedef struct sequence {
-    uint64_t state; /* hash of all tokens so far */
-    int32_t  n_answer;
-    bool     ended;
-    uint16_t *seen;   /* [n_vocab] answer tokens, for penalties */
+    uint64_t  state; /* hash of all tokens so far */
+    int32_t   n_answer;
+    bool      ended;
+    uint16_t *seen; /* [n_vocab] answer tokens, for penalties */
     int32_t  *answer; /* [n_answer] */
 } sequence;
 
@@ -48,8 +48,8 @@ struct weir_service {
     weir_fake_options     options;
     const weir_tokenizer *tokenizer;
     bool                 *printable; /* [n_vocab] */
-    float                *logits;    /* [n_vocab] scratch of the engine thread */
-    int32_t              *order;     /* [n_vocab] scratch */
+    float                *logits; /* [n_vocab] scratch of the engine thread */
+    int32_t              *order; /* [n_vocab] scratch */
     cache_entry           cache[CACHE_ENTRIES];
     size_t                cache_at;
     pthread_t             thread;
@@ -69,7 +69,7 @@ static uint64_t mix(uint64_t x)
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
-static double unit(uint64_t x) { return (double)(x >> 11) * 0x1p-53; }
+static double   unit(uint64_t x) { return (double)(x >> 11) * 0x1p-53; }
 static uint64_t step_state(uint64_t state, int32_t token) { return mix(state ^ (uint64_t)(uint32_t)token * 0x100000001b3u); }
 
 static void fill_logits(const weir_service *s, uint64_t state)
@@ -86,7 +86,7 @@ static double log_sum(const weir_service *s)
 }
 
 static const float *sort_by;
-static int descending(const void *a, const void *b)
+static int          descending(const void *a, const void *b)
 {
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     if (sort_by[x] != sort_by[y]) return sort_by[x] > sort_by[y] ? -1 : 1;
@@ -127,7 +127,8 @@ static void adjust_logits(weir_service *s, const weir_job *job, const sequence *
     for (size_t i = 0; i < p->n_bias; i++) s->logits[p->bias[i].id] += p->bias[i].bias;
     for (int32_t i = 0; i < s->info.n_valid_vocab; i++) {
         if (q->seen[i] > 0) s->logits[i] -= p->presence_penalty + p->frequency_penalty * (float)q->seen[i];
-        if (q->seen[i] > 0 && p->repetition_penalty != 1) s->logits[i] *= s->logits[i] > 0 ? 1 / p->repetition_penalty : p->repetition_penalty;
+        if (q->seen[i] > 0 && p->repetition_penalty != 1)
+            s->logits[i] *= s->logits[i] > 0 ? 1 / p->repetition_penalty : p->repetition_penalty;
         if ((job->request.ignore_eos || q->n_answer < job->request.min_tokens) && is_stop(s, i)) s->logits[i] = -INFINITY;
     }
 }
@@ -137,7 +138,7 @@ static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const 
     const weir_sampling *const p = &job->request.sampling;
     sort_ids(s);
     if (p->temperature <= 0) return s->order[0];
-    int32_t n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
+    int32_t      n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
     const double best = (double)s->logits[s->order[0]] / (double)p->temperature;
     double       total = 0, kept = 0;
     for (int32_t i = 0; i < n; i++) total += exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
@@ -165,7 +166,8 @@ static int32_t cached_prefix(const weir_service *s, const weir_job *job)
     for (size_t e = 0; e < CACHE_ENTRIES && job->request.cache_prompt; e++) {
         const cache_entry *const c = &s->cache[e];
         int32_t                  n = 0;
-        while (c->ids != NULL && same_salt(c->salt, job->salt) && n < c->n && n < job->request.n_prompt - 1 && c->ids[n] == job->prompt[n]) n++;
+        while (c->ids != NULL && same_salt(c->salt, job->salt) && n < c->n && n < job->request.n_prompt - 1 && c->ids[n] == job->prompt[n])
+            n++;
         if (n > best) best = n;
     }
     return best / CACHE_BLOCK * CACHE_BLOCK;
@@ -195,7 +197,10 @@ static void finish_job(weir_service *s, weir_job *job, weir_status status)
     job->usage.prefill_ns = (job->first_ns != 0 ? job->first_ns : now_ns) - (job->admit_ns != 0 ? job->admit_ns : now_ns);
     job->usage.decode_ns = job->first_ns != 0 ? now_ns - job->first_ns : 0;
     job->usage.first_token_ns = job->first_ns != 0 ? job->first_ns - job->submit_ns : 0;
-    emit(job, (weir_event){ .type = WEIR_EVENT_DONE, .status = status, .message = status == WEIR_OK ? NULL : weir_status_text(status), .usage = job->usage });
+    emit(job, (weir_event){ .type = WEIR_EVENT_DONE,
+                            .status = status,
+                            .message = status == WEIR_OK ? NULL : weir_status_text(status),
+                            .usage = job->usage });
     (void)pthread_mutex_lock(&s->lock);
     job->finished = true;
     (void)pthread_cond_broadcast(&s->changed);
@@ -253,8 +258,10 @@ static void decode(weir_service *s, weir_job *job, int32_t choice)
     job->usage.n_answer++;
     q->state = step_state(q->state, token);
     const bool go_on = emit(job, event);
-    if (!go_on) end_choice(job, choice, WEIR_FINISH_STOP);
-    else if (q->n_answer >= job->request.max_tokens) end_choice(job, choice, WEIR_FINISH_LENGTH);
+    if (!go_on)
+        end_choice(job, choice, WEIR_FINISH_STOP);
+    else if (q->n_answer >= job->request.max_tokens)
+        end_choice(job, choice, WEIR_FINISH_LENGTH);
 }
 
 /* One step of one job; true: it ended. */
@@ -264,7 +271,8 @@ static bool step_job(weir_service *s, weir_job *job)
         finish_job(s, job, WEIR_ECANCELED);
         return true;
     }
-    if (job->n_prefilled < job->request.n_prompt) prefill(s, job);
+    if (job->n_prefilled < job->request.n_prompt)
+        prefill(s, job);
     else
         for (int32_t i = 0; i < job->request.n_choices; i++)
             if (!job->choice[i].ended) decode(s, job, i);
@@ -333,7 +341,7 @@ static void *engine(void *argument)
         take_new_jobs(s);
         for (weir_job **at = &s->running; *at != NULL;) {
             weir_job *const job = *at, *const after = job->next;
-            const int32_t   n_choices = job->request.n_choices; /* a job that ended may be gone */
+            const int32_t n_choices = job->request.n_choices; /* a job that ended may be gone */
             if (!step_job(s, job)) {
                 at = &job->next;
                 continue;
@@ -389,8 +397,10 @@ weir_status weir_service_submit(weir_service *s, weir_job **out, const weir_requ
     job->submit_ns = weir_clock_ns();
     (void)pthread_mutex_lock(&s->lock);
     weir_status status = WEIR_OK;
-    if (s->draining) status = weir_error_set(error, WEIR_EUNSUPPORTED, "the service is draining");
-    else if (s->stats.waiting >= s->info.queue_limit) status = weir_error_set(error, WEIR_EFULL, "the queue is full");
+    if (s->draining)
+        status = weir_error_set(error, WEIR_EUNSUPPORTED, "the service is draining");
+    else if (s->stats.waiting >= s->info.queue_limit)
+        status = weir_error_set(error, WEIR_EFULL, "the queue is full");
     if (status == WEIR_OK) {
         weir_job **at = &s->queue;
         while (*at != NULL) at = &(*at)->next;
@@ -460,9 +470,18 @@ weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tok
     s->order = calloc((size_t)n_vocab, sizeof *s->order);
     if (s->printable == NULL || s->logits == NULL || s->order == NULL) goto failed;
     for (int32_t i = 0; i < n_vocab; i++) s->printable[i] = is_printable(tokenizer, i);
-    s->info = (weir_service_info){ .model_name = "fake", .n_vocab = n_vocab, .n_valid_vocab = n_vocab, .d_model = 1, .n_layers = 1,
-                                   .window = options->window, .trained_context = options->window, .n_slots = options->n_slots,
-                                   .queue_limit = 4 * options->n_slots, .n_parameters = 1, .model_bytes = 4, .kv_page_bytes = 64,
+    s->info = (weir_service_info){ .model_name = "fake",
+                                   .n_vocab = n_vocab,
+                                   .n_valid_vocab = n_vocab,
+                                   .d_model = 1,
+                                   .n_layers = 1,
+                                   .window = options->window,
+                                   .trained_context = options->window,
+                                   .n_slots = options->n_slots,
+                                   .queue_limit = 4 * options->n_slots,
+                                   .n_parameters = 1,
+                                   .model_bytes = 4,
+                                   .kv_page_bytes = 64,
                                    .kv_pages_total = 1000 };
     s->stats.kv_pages_total = 1000;
     (void)pthread_mutex_init(&s->lock, NULL);

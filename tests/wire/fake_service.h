@@ -14,7 +14,7 @@ typedef struct weir_fake_options {
 } weir_fake_options;
 
 WEIR_MUST_CHECK weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options);
-void weir_fake_service_close(weir_service *service); /* all jobs were released */
+void                        weir_fake_service_close(weir_service *service); /* all jobs were released */
 
 #ifdef __cplusplus
 }

@@ -50,11 +50,36 @@ static const weir_slot slots[] = {
     { .name = "attn.k", .kind = WEIR_SLOT_MATRIX, .rows = kv_width, .cols = model, .offset = offsetof(weights, k) },
     { .name = "attn.v", .kind = WEIR_SLOT_MATRIX, .rows = kv_width, .cols = model, .offset = offsetof(weights, v) },
     { .name = "attn.out", .kind = WEIR_SLOT_MATRIX, .rows = model, .cols = out_width, .offset = offsetof(weights, out) },
-    { .name = "attn.q_bias", .kind = WEIR_SLOT_VECTOR, .rows = q_width, .cols = one, .offset = offsetof(weights, q_bias), .optional = true },
-    { .name = "attn.k_bias", .kind = WEIR_SLOT_VECTOR, .rows = kv_width, .cols = one, .offset = offsetof(weights, k_bias), .optional = true },
-    { .name = "attn.v_bias", .kind = WEIR_SLOT_VECTOR, .rows = kv_width, .cols = one, .offset = offsetof(weights, v_bias), .optional = true },
-    { .name = "attn.q_norm", .kind = WEIR_SLOT_VECTOR, .rows = head, .cols = one, .offset = offsetof(weights, q_norm), .wanted = with_norm },
-    { .name = "attn.k_norm", .kind = WEIR_SLOT_VECTOR, .rows = head, .cols = one, .offset = offsetof(weights, k_norm), .wanted = with_norm },
+    { .name = "attn.q_bias",
+      .kind = WEIR_SLOT_VECTOR,
+      .rows = q_width,
+      .cols = one,
+      .offset = offsetof(weights, q_bias),
+      .optional = true },
+    { .name = "attn.k_bias",
+      .kind = WEIR_SLOT_VECTOR,
+      .rows = kv_width,
+      .cols = one,
+      .offset = offsetof(weights, k_bias),
+      .optional = true },
+    { .name = "attn.v_bias",
+      .kind = WEIR_SLOT_VECTOR,
+      .rows = kv_width,
+      .cols = one,
+      .offset = offsetof(weights, v_bias),
+      .optional = true },
+    { .name = "attn.q_norm",
+      .kind = WEIR_SLOT_VECTOR,
+      .rows = head,
+      .cols = one,
+      .offset = offsetof(weights, q_norm),
+      .wanted = with_norm },
+    { .name = "attn.k_norm",
+      .kind = WEIR_SLOT_VECTOR,
+      .rows = head,
+      .cols = one,
+      .offset = offsetof(weights, k_norm),
+      .wanted = with_norm },
     { 0 },
 };
 
@@ -70,14 +95,27 @@ static weir_status norm_and_turn(const weir_shape *shape, const weir_block_optio
                                  const float *norm, int64_t n_heads, int64_t stride)
 {
     if (norm != NULL)
-        WEIR_TRY(weir_rmsnorm(step->stream, &(weir_rmsnorm_args){
-            .dst = x, .src = x, .weight = norm, .n_rows = step->n_rows, .n_groups = n_heads, .dim = shape->head_dim,
-            .dst_stride = n_heads * stride, .dst_group_stride = stride, .src_stride = n_heads * stride, .src_group_stride = stride,
-            .eps = (float)shape->norm_eps }));
-    return weir_rope(step->stream, &(weir_rope_args){
-        .x = x, .positions = step->positions, .frequencies = step->rope.frequencies, .magnitude = step->rope.magnitude,
-        .n_rows = step->n_rows, .n_heads = n_heads, .rotary_dim = shape->rotary_dim, .row_stride = n_heads * stride,
-        .head_stride = stride, .pairing = options->rope });
+        WEIR_TRY(weir_rmsnorm(step->stream, &(weir_rmsnorm_args){ .dst = x,
+                                                                  .src = x,
+                                                                  .weight = norm,
+                                                                  .n_rows = step->n_rows,
+                                                                  .n_groups = n_heads,
+                                                                  .dim = shape->head_dim,
+                                                                  .dst_stride = n_heads * stride,
+                                                                  .dst_group_stride = stride,
+                                                                  .src_stride = n_heads * stride,
+                                                                  .src_group_stride = stride,
+                                                                  .eps = (float)shape->norm_eps }));
+    return weir_rope(step->stream, &(weir_rope_args){ .x = x,
+                                                      .positions = step->positions,
+                                                      .frequencies = step->rope.frequencies,
+                                                      .magnitude = step->rope.magnitude,
+                                                      .n_rows = step->n_rows,
+                                                      .n_heads = n_heads,
+                                                      .rotary_dim = shape->rotary_dim,
+                                                      .row_stride = n_heads * stride,
+                                                      .head_stride = stride,
+                                                      .pairing = options->rope });
 }
 
 static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
@@ -92,31 +130,65 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     float *const v = k + n * kv_row;   /* [n, G, hd]          */
     float *const out = v + n * kv_row; /* [n, H, hd]          */
 
-    WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){
-        .x = step->normed, .n_rows = n, .n_in = d, .x_stride = d, .n_outputs = 3,
-        .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
-                     { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
-                     { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
+    WEIR_TRY(weir_matmul(step->stream,
+                         &(weir_matmul_args){ .x = step->normed,
+                                              .n_rows = n,
+                                              .n_in = d,
+                                              .x_stride = d,
+                                              .n_outputs = 3,
+                                              .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
+                                                           { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
+                                                           { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
     WEIR_TRY(norm_and_turn(shape, options, step, q, w->q_norm, shape->n_heads, q_head));
     WEIR_TRY(norm_and_turn(shape, options, step, k, w->k_norm, shape->n_kv_heads, hd));
-    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){
-        .k = k, .v = v, .segments = step->kv, .n_segments = step->n_segments, .n_kv_heads = shape->n_kv_heads, .key_dim = hd,
-        .value_dim = hd, .k_stride = kv_row, .v_stride = kv_row, .dtype = step->kv_dtype }));
-    WEIR_TRY(weir_attention(step->stream, &(weir_attention_args){
-        .out = out, .q = q, .segments = step->kv, .n_segments = step->n_segments, .n_heads = shape->n_heads,
-        .n_kv_heads = shape->n_kv_heads, .key_dim = hd, .value_dim = hd, .q_stride = q_row, .q_head_stride = q_head,
-        .out_stride = o_row, .window = options->window ? (int32_t)shape->window : 0, .scale = 1.0f / sqrtf((float)hd),
-        .dtype = step->kv_dtype }));
+    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = k,
+                                                                .v = v,
+                                                                .segments = step->kv,
+                                                                .n_segments = step->n_segments,
+                                                                .n_kv_heads = shape->n_kv_heads,
+                                                                .key_dim = hd,
+                                                                .value_dim = hd,
+                                                                .k_stride = kv_row,
+                                                                .v_stride = kv_row,
+                                                                .dtype = step->kv_dtype }));
+    WEIR_TRY(weir_attention(step->stream, &(weir_attention_args){ .out = out,
+                                                                  .q = q,
+                                                                  .segments = step->kv,
+                                                                  .n_segments = step->n_segments,
+                                                                  .n_heads = shape->n_heads,
+                                                                  .n_kv_heads = shape->n_kv_heads,
+                                                                  .key_dim = hd,
+                                                                  .value_dim = hd,
+                                                                  .q_stride = q_row,
+                                                                  .q_head_stride = q_head,
+                                                                  .out_stride = o_row,
+                                                                  .window = options->window ? (int32_t)shape->window : 0,
+                                                                  .scale = 1.0f / sqrtf((float)hd),
+                                                                  .dtype = step->kv_dtype }));
     if (options->q_gate)
-        WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){
-            .x = out, .gate = q + hd, .n_rows = n, .n_heads = shape->n_heads, .dim = hd, .x_stride = o_row, .x_head_stride = hd,
-            .gate_stride = q_row, .gate_head_stride = q_head }));
-    return weir_matmul(step->stream, &(weir_matmul_args){
-        .x = out, .n_rows = n, .n_in = o_row, .x_stride = o_row, .n_outputs = 1,
-        .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } });
+        WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = out,
+                                                                            .gate = q + hd,
+                                                                            .n_rows = n,
+                                                                            .n_heads = shape->n_heads,
+                                                                            .dim = hd,
+                                                                            .x_stride = o_row,
+                                                                            .x_head_stride = hd,
+                                                                            .gate_stride = q_row,
+                                                                            .gate_head_stride = q_head }));
+    return weir_matmul(step->stream, &(weir_matmul_args){ .x = out,
+                                                          .n_rows = n,
+                                                          .n_in = o_row,
+                                                          .x_stride = o_row,
+                                                          .n_outputs = 1,
+                                                          .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } });
 }
 
 const weir_block weir_block_attention = {
-    .name = "attention", .slots = slots, .shapes = shapes, .weights_bytes = sizeof(weights), .has_kv = true, .scratch_elements = scratch_elements,
+    .name = "attention",
+    .slots = slots,
+    .shapes = shapes,
+    .weights_bytes = sizeof(weights),
+    .has_kv = true,
+    .scratch_elements = scratch_elements,
     .forward = forward,
 };

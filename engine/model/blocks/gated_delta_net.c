@@ -18,11 +18,11 @@ static int64_t qk_width(const weir_shape *shape) { return shape->gdn_k_heads * s
 static int64_t v_width(const weir_shape *shape) { return shape->gdn_v_heads * shape->gdn_v_dim; }
 static int64_t qkv_width(const weir_shape *shape) { return 2 * qk_width(shape) + v_width(shape); }
 
-#define EXTENT(name, expression)                                                        \
-    static int64_t name(const weir_shape *shape, const weir_block_options *options)     \
-    {                                                                                   \
-        (void)shape, (void)options;                                                     \
-        return expression;                                                              \
+#define EXTENT(name, expression)                                                                                                           \
+    static int64_t name(const weir_shape *shape, const weir_block_options *options)                                                        \
+    {                                                                                                                                      \
+        (void)shape, (void)options;                                                                                                        \
+        return expression;                                                                                                                 \
     }
 EXTENT(model, shape->d_model)
 EXTENT(qkv, qkv_width(shape))
@@ -75,26 +75,61 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     float *const a = o + n * width;           /* [n, Hv]                       */
     float *const b = a + n * heads;           /* [n, Hv]                       */
 
-    WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){
-        .x = step->normed, .n_rows = n, .n_in = d, .x_stride = d, .n_outputs = 4,
-        .outputs = { { .weight = w->qkv, .dst = raw, .dst_stride = channels }, { .weight = w->z, .dst = z, .dst_stride = width },
-                     { .weight = w->a, .dst = a, .dst_stride = heads }, { .weight = w->b, .dst = b, .dst_stride = heads } } }));
-    WEIR_TRY(weir_conv1d(step->stream, &(weir_conv1d_args){
-        .dst = mix, .src = raw, .taps = w->conv, .segments = step->recurrent, .n_segments = step->n_segments,
-        .n_channels = channels, .n_taps = shape->gdn_taps }));
-    WEIR_TRY(weir_gated_delta_rule(step->stream, &(weir_gated_delta_rule_args){
-        .out = o, .q = mix, .k = mix + qk_width(shape), .v = mix + 2 * qk_width(shape), .a = a, .b = b, .a_neg = w->a_neg,
-        .dt_bias = w->dt_bias, .segments = step->recurrent, .n_segments = step->n_segments, .n_k_heads = shape->gdn_k_heads,
-        .n_v_heads = heads, .key_dim = shape->gdn_k_dim, .value_dim = shape->gdn_v_dim, .qkv_stride = channels, .ab_stride = heads,
-        .tiled_heads = options->tiled_heads }));
-    WEIR_TRY(weir_gated_rmsnorm(step->stream, &(weir_gated_rmsnorm_args){
-        .dst = o, .src = o, .gate = z, .weight = w->norm, .n_rows = n * heads, .dim = shape->gdn_v_dim, .eps = (float)shape->norm_eps }));
-    return weir_matmul(step->stream, &(weir_matmul_args){
-        .x = o, .n_rows = n, .n_in = width, .x_stride = width, .n_outputs = 1,
-        .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } });
+    WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){ .x = step->normed,
+                                                            .n_rows = n,
+                                                            .n_in = d,
+                                                            .x_stride = d,
+                                                            .n_outputs = 4,
+                                                            .outputs = { { .weight = w->qkv, .dst = raw, .dst_stride = channels },
+                                                                         { .weight = w->z, .dst = z, .dst_stride = width },
+                                                                         { .weight = w->a, .dst = a, .dst_stride = heads },
+                                                                         { .weight = w->b, .dst = b, .dst_stride = heads } } }));
+    WEIR_TRY(weir_conv1d(step->stream, &(weir_conv1d_args){ .dst = mix,
+                                                            .src = raw,
+                                                            .taps = w->conv,
+                                                            .segments = step->recurrent,
+                                                            .n_segments = step->n_segments,
+                                                            .n_channels = channels,
+                                                            .n_taps = shape->gdn_taps }));
+    WEIR_TRY(weir_gated_delta_rule(step->stream, &(weir_gated_delta_rule_args){ .out = o,
+                                                                                .q = mix,
+                                                                                .k = mix + qk_width(shape),
+                                                                                .v = mix + 2 * qk_width(shape),
+                                                                                .a = a,
+                                                                                .b = b,
+                                                                                .a_neg = w->a_neg,
+                                                                                .dt_bias = w->dt_bias,
+                                                                                .segments = step->recurrent,
+                                                                                .n_segments = step->n_segments,
+                                                                                .n_k_heads = shape->gdn_k_heads,
+                                                                                .n_v_heads = heads,
+                                                                                .key_dim = shape->gdn_k_dim,
+                                                                                .value_dim = shape->gdn_v_dim,
+                                                                                .qkv_stride = channels,
+                                                                                .ab_stride = heads,
+                                                                                .tiled_heads = options->tiled_heads }));
+    WEIR_TRY(weir_gated_rmsnorm(step->stream, &(weir_gated_rmsnorm_args){ .dst = o,
+                                                                          .src = o,
+                                                                          .gate = z,
+                                                                          .weight = w->norm,
+                                                                          .n_rows = n * heads,
+                                                                          .dim = shape->gdn_v_dim,
+                                                                          .eps = (float)shape->norm_eps }));
+    return weir_matmul(step->stream, &(weir_matmul_args){ .x = o,
+                                                          .n_rows = n,
+                                                          .n_in = width,
+                                                          .x_stride = width,
+                                                          .n_outputs = 1,
+                                                          .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } });
 }
 
 const weir_block weir_block_gated_delta_net = {
-    .name = "gated_delta_net", .slots = slots, .shapes = shapes, .weights_bytes = sizeof(weights), .history_elements = history_elements,
-    .state_elements = state_elements, .scratch_elements = scratch_elements, .forward = forward,
+    .name = "gated_delta_net",
+    .slots = slots,
+    .shapes = shapes,
+    .weights_bytes = sizeof(weights),
+    .history_elements = history_elements,
+    .state_elements = state_elements,
+    .scratch_elements = scratch_elements,
+    .forward = forward,
 };

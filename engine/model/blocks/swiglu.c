@@ -39,16 +39,29 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     float *const         gate = step->scratch; /* [n, F] */
     float *const         up = gate + n * f;    /* [n, F] */
 
-    WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){
-        .x = step->normed, .n_rows = n, .n_in = d, .x_stride = d, .n_outputs = 2,
-        .outputs = { { .weight = w->gate, .dst = gate, .dst_stride = f }, { .weight = w->up, .dst = up, .dst_stride = f } } }));
-    WEIR_TRY(weir_swiglu(step->stream, &(weir_swiglu_args){
-        .dst = gate, .gate = gate, .up = up, .n_rows = n, .dim = f, .dst_stride = f, .gate_stride = f, .up_stride = f }));
-    return weir_matmul(step->stream, &(weir_matmul_args){
-        .x = gate, .n_rows = n, .n_in = f, .x_stride = f, .n_outputs = 1,
-        .outputs = { { .weight = w->down, .dst = step->mixed, .dst_stride = d } } });
+    WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){ .x = step->normed,
+                                                            .n_rows = n,
+                                                            .n_in = d,
+                                                            .x_stride = d,
+                                                            .n_outputs = 2,
+                                                            .outputs = { { .weight = w->gate, .dst = gate, .dst_stride = f },
+                                                                         { .weight = w->up, .dst = up, .dst_stride = f } } }));
+    WEIR_TRY(weir_swiglu(
+        step->stream, &(weir_swiglu_args){
+                          .dst = gate, .gate = gate, .up = up, .n_rows = n, .dim = f, .dst_stride = f, .gate_stride = f, .up_stride = f }));
+    return weir_matmul(step->stream, &(weir_matmul_args){ .x = gate,
+                                                          .n_rows = n,
+                                                          .n_in = f,
+                                                          .x_stride = f,
+                                                          .n_outputs = 1,
+                                                          .outputs = { { .weight = w->down, .dst = step->mixed, .dst_stride = d } } });
 }
 
 const weir_block weir_block_swiglu = {
-    .name = "swiglu", .slots = slots, .shapes = shapes, .weights_bytes = sizeof(weights), .scratch_elements = scratch_elements, .forward = forward,
+    .name = "swiglu",
+    .slots = slots,
+    .shapes = shapes,
+    .weights_bytes = sizeof(weights),
+    .scratch_elements = scratch_elements,
+    .forward = forward,
 };

@@ -15,21 +15,31 @@ static weir_status loop_attribute(weir_jinja_state *state, weir_jinja_value *out
     weir_jinja_loop *loop = v.as.loop;
     const size_t     index = loop->index;
     *out = weir_jinja_undefined("an attribute of loop");
-    if (weir_jinja_string_is(name, "index")) *out = weir_jinja_int((int64_t)index + 1);
-    else if (weir_jinja_string_is(name, "index0")) *out = weir_jinja_int((int64_t)index);
-    else if (weir_jinja_string_is(name, "first")) *out = weir_jinja_bool(index == 0);
-    else if (weir_jinja_string_is(name, "depth")) *out = weir_jinja_int(loop->depth + 1);
-    else if (weir_jinja_string_is(name, "depth0")) *out = weir_jinja_int(loop->depth);
-    else if (weir_jinja_string_is(name, "length")) return loop_length(state, loop, out, 0);
-    else if (weir_jinja_string_is(name, "revindex")) return loop_length(state, loop, out, (int64_t)index);
-    else if (weir_jinja_string_is(name, "revindex0")) return loop_length(state, loop, out, (int64_t)index + 1);
+    if (weir_jinja_string_is(name, "index"))
+        *out = weir_jinja_int((int64_t)index + 1);
+    else if (weir_jinja_string_is(name, "index0"))
+        *out = weir_jinja_int((int64_t)index);
+    else if (weir_jinja_string_is(name, "first"))
+        *out = weir_jinja_bool(index == 0);
+    else if (weir_jinja_string_is(name, "depth"))
+        *out = weir_jinja_int(loop->depth + 1);
+    else if (weir_jinja_string_is(name, "depth0"))
+        *out = weir_jinja_int(loop->depth);
+    else if (weir_jinja_string_is(name, "length"))
+        return loop_length(state, loop, out, 0);
+    else if (weir_jinja_string_is(name, "revindex"))
+        return loop_length(state, loop, out, (int64_t)index);
+    else if (weir_jinja_string_is(name, "revindex0"))
+        return loop_length(state, loop, out, (int64_t)index + 1);
     else if (weir_jinja_string_is(name, "previtem")) {
         if (index > 0) *out = loop->passed->items[index - 1];
     } else if (weir_jinja_string_is(name, "last") || weir_jinja_string_is(name, "nextitem")) {
         WEIR_TRY(weir_jinja_loop_fill(state, loop, index + 2));
         const bool last = loop->passed->count < index + 2;
-        if (name->bytes[0] == 'l') *out = weir_jinja_bool(last);
-        else if (!last) *out = loop->passed->items[index + 1];
+        if (name->bytes[0] == 'l')
+            *out = weir_jinja_bool(last);
+        else if (!last)
+            *out = loop->passed->items[index + 1];
     }
     return WEIR_OK;
 }
@@ -38,8 +48,8 @@ static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, w
 {
     weir_jinja_bound *bound = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &bound, sizeof *bound));
-    *bound = (weir_jinja_bound){.receiver = v, .method = method};
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_METHOD, .as.bound = bound};
+    *bound = (weir_jinja_bound){ .receiver = v, .method = method };
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_METHOD, .as.bound = bound };
     return WEIR_OK;
 }
 
@@ -133,12 +143,14 @@ static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value
     if (*step == 0) return weir_jinja_fail(state, "slice step cannot be zero");
     if (*step < -INT64_MAX) *step = -INT64_MAX;
     const int64_t low = *step > 0 ? 0 : -1, high = *step > 0 ? size : size - 1;
-    int64_t       edge[2] = {*step > 0 ? low : high, *step > 0 ? high : low};
+    int64_t       edge[2] = { *step > 0 ? low : high, *step > 0 ? high : low };
     for (size_t i = 0; i < 2; i++) {
         if (bounds[i].kind == WEIR_JINJA_NONE) continue;
         int64_t at = weir_jinja_as_int(bounds[i]);
-        if (at < 0) at = at < -size ? -1 : at + size;
-        else if (at > size) at = size;
+        if (at < 0)
+            at = at < -size ? -1 : at + size;
+        else if (at > size)
+            at = size;
         edge[i] = at < low ? low : at > high ? high : at;
     }
     *start = edge[0];
@@ -186,7 +198,7 @@ weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, wei
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, n));
     for (; list->count < n; start += step) list->items[list->count++] = v.as.list->items[start];
     list->user = v.as.list->user;
-    *out = (weir_jinja_value){.kind = v.kind, .as.list = list};
+    *out = (weir_jinja_value){ .kind = v.kind, .as.list = list };
     return WEIR_OK;
 }
 
@@ -223,7 +235,7 @@ weir_status weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out, wei
     if (v.kind == WEIR_JINJA_STRING) return characters(state, list, v.as.string);
     if (v.kind == WEIR_JINJA_GENERATOR) {
         *list = *v.as.list;
-        *v.as.list = (weir_jinja_list){0};
+        *v.as.list = (weir_jinja_list){ 0 };
         return WEIR_OK;
     }
     if (v.kind != WEIR_JINJA_DICT) return weir_jinja_fail(state, "'%s' object is not iterable", weir_jinja_type_name(v));
@@ -239,11 +251,14 @@ weir_status weir_jinja_length(weir_jinja_state *state, size_t *out, weir_jinja_v
     if (v.kind == WEIR_JINJA_STRING) {
         WEIR_TRY(weir_jinja_step(state, v.as.string->count == SIZE_MAX ? v.as.string->size : 0));
         *out = weir_jinja_string_count(v.as.string);
-    } else if (v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE) *out = v.as.list->count;
-    else if (v.kind == WEIR_JINJA_DICT) *out = v.as.dict->live;
+    } else if (v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE)
+        *out = v.as.list->count;
+    else if (v.kind == WEIR_JINJA_DICT)
+        *out = v.as.dict->live;
     else if (v.kind == WEIR_JINJA_LOOP) {
         WEIR_TRY(weir_jinja_loop_fill(state, v.as.loop, SIZE_MAX));
         *out = v.as.loop->passed->count;
-    } else if (v.kind != WEIR_JINJA_UNDEFINED) return weir_jinja_fail(state, "object of type '%s' has no len()", weir_jinja_type_name(v));
+    } else if (v.kind != WEIR_JINJA_UNDEFINED)
+        return weir_jinja_fail(state, "object of type '%s' has no len()", weir_jinja_type_name(v));
     return WEIR_OK;
 }

@@ -34,8 +34,10 @@ static weir_status block_open(weir_jinja_arena *arena, weir_jinja_block **out, s
 
 static void block_close(weir_jinja_arena *arena, weir_jinja_block *block)
 {
-    if (block->previous) block->previous->next = block->next;
-    else arena->blocks = block->next;
+    if (block->previous)
+        block->previous->next = block->next;
+    else
+        arena->blocks = block->next;
     if (block->next) block->next->previous = block->previous;
     arena->used -= block->size;
     free(block);
@@ -83,5 +85,5 @@ weir_status weir_jinja_grow(weir_jinja_arena *arena, void *items, size_t *capaci
 void weir_jinja_arena_free(weir_jinja_arena *arena)
 {
     while (arena->blocks) block_close(arena, arena->blocks);
-    *arena = (weir_jinja_arena){.limit = arena->limit};
+    *arena = (weir_jinja_arena){ .limit = arena->limit };
 }

@@ -6,12 +6,13 @@
 
 enum { RANGE_LIMIT = 100000 };
 typedef enum function { FUNCTION_NAMESPACE, FUNCTION_RAISE, FUNCTION_RANGE, FUNCTION_DICT, FUNCTION_STRFTIME_NOW, FUNCTION_COUNT } function;
-static const char *const function_names[FUNCTION_COUNT] = {"namespace", "raise_exception", "range", "dict", "strftime_now"};
+static const char *const function_names[FUNCTION_COUNT] = { "namespace", "raise_exception", "range", "dict", "strftime_now" };
 
 weir_status weir_jinja_define_functions(weir_jinja_state *state, weir_jinja_scope *scope)
 {
     for (int i = 0; i < FUNCTION_COUNT; i++)
-        WEIR_TRY(weir_jinja_scope_set(state, scope, function_names[i], (weir_jinja_value){.kind = WEIR_JINJA_FUNCTION, .as.function = i}));
+        WEIR_TRY(
+            weir_jinja_scope_set(state, scope, function_names[i], (weir_jinja_value){ .kind = WEIR_JINJA_FUNCTION, .as.function = i }));
     return WEIR_OK;
 }
 
@@ -60,7 +61,8 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out, 
         WEIR_TRY(weir_jinja_items(state, &items, from));
         for (size_t i = 0; i < items->count; i++) {
             weir_jinja_value key = items->items[i], value;
-            if (from.kind == WEIR_JINJA_DICT) value = weir_jinja_dict_find(from.as.dict, key)->value;
+            if (from.kind == WEIR_JINJA_DICT)
+                value = weir_jinja_dict_find(from.as.dict, key)->value;
             else {
                 weir_jinja_list *pair = NULL;
                 WEIR_TRY(weir_jinja_items(state, &pair, items->items[i]));
@@ -74,13 +76,13 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out, 
     }
     for (size_t i = 0; i < arguments->n_named; i++)
         WEIR_TRY(weir_jinja_dict_set(state->arena, dict, weir_jinja_from_string(arguments->names[i]), arguments->named[i]));
-    *out = (weir_jinja_value){.kind = kind, .as.dict = dict};
+    *out = (weir_jinja_value){ .kind = kind, .as.dict = dict };
     return WEIR_OK;
 }
 
 static weir_status make_range(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_arguments *arguments)
 {
-    int64_t bounds[3] = {0, 0, 1};
+    int64_t bounds[3] = { 0, 0, 1 };
     if (arguments->n_named || arguments->count < 1 || arguments->count > 3)
         return weir_jinja_fail(state, "range takes one to three arguments");
     for (size_t i = 0; i < arguments->count; i++) {
@@ -99,7 +101,7 @@ static weir_status make_range(weir_jinja_state *state, weir_jinja_value *out, co
     WEIR_TRY(weir_jinja_step(state, count * sizeof(weir_jinja_value)));
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, count));
     for (; list->count < count; list->count++) list->items[list->count] = weir_jinja_int(bounds[0] + (int64_t)list->count * step);
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_LIST, .as.list = list};
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     return WEIR_OK;
 }
 

@@ -36,7 +36,7 @@ weir_status weir_jinja_enter(weir_jinja_state *state)
 
 weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_arguments *out, const weir_jinja_node *call)
 {
-    *out = (weir_jinja_arguments){.count = call->items.count, .n_named = call->named.count};
+    *out = (weir_jinja_arguments){ .count = call->items.count, .n_named = call->named.count };
     if (out->count) WEIR_TRY(weir_jinja_alloc(state->arena, &out->items, out->count * sizeof *out->items));
     for (size_t i = 0; i < out->count; i++) WEIR_TRY(weir_jinja_eval(state, &out->items[i], call->items.items[i]));
     if (out->n_named == 0) return WEIR_OK;
@@ -71,7 +71,7 @@ static weir_status eval_items(weir_jinja_state *state, weir_jinja_value *out, co
         WEIR_TRY(weir_jinja_eval(state, &item, node->items.items[i]));
         WEIR_TRY(weir_jinja_list_add(state->arena, list, item));
     }
-    *out = (weir_jinja_value){.kind = node->kind == WEIR_JINJA_LIST_OF ? WEIR_JINJA_LIST : WEIR_JINJA_TUPLE, .as.list = list};
+    *out = (weir_jinja_value){ .kind = node->kind == WEIR_JINJA_LIST_OF ? WEIR_JINJA_LIST : WEIR_JINJA_TUPLE, .as.list = list };
     return WEIR_OK;
 }
 
@@ -86,7 +86,7 @@ static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out, con
         if (!weir_jinja_hashable(key)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
         WEIR_TRY(weir_jinja_dict_set(state->arena, dict, key, value));
     }
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_DICT, .as.dict = dict};
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = dict };
     return WEIR_OK;
 }
 
@@ -127,7 +127,7 @@ static weir_status eval_conditional(weir_jinja_state *state, weir_jinja_value *o
 
 static weir_status eval_slice(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
 {
-    weir_jinja_value v, bounds[3] = {weir_jinja_none(), weir_jinja_none(), weir_jinja_none()};
+    weir_jinja_value v, bounds[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_none() };
     WEIR_TRY(weir_jinja_eval(state, &v, node->left));
     for (size_t i = 0; i < 3; i++)
         if (node->items.items[i]) WEIR_TRY(weir_jinja_eval(state, &bounds[i], node->items.items[i]));
@@ -148,8 +148,10 @@ static weir_status eval_filter(weir_jinja_state *state, weir_jinja_value *out, c
 {
     weir_jinja_value     v;
     weir_jinja_arguments arguments;
-    if (node->left) WEIR_TRY(weir_jinja_eval(state, &v, node->left));
-    else WEIR_TRY(weir_jinja_builder_finish(state->out, &v)); /* the text of the block around */
+    if (node->left)
+        WEIR_TRY(weir_jinja_eval(state, &v, node->left));
+    else
+        WEIR_TRY(weir_jinja_builder_finish(state->out, &v)); /* the text of the block around */
     WEIR_TRY(weir_jinja_eval_arguments(state, &arguments, node));
     state->line = node->line;
     return weir_jinja_apply_filter(state, out, node->name, v, &arguments);

@@ -108,8 +108,8 @@ static weir_status parse_name(weir_jinja_parser *p, weir_jinja_node **out)
         weir_jinja_kind kind;
         bool            value;
     } constants[] = {
-        {"true", WEIR_JINJA_BOOL, true},   {"True", WEIR_JINJA_BOOL, true},  {"false", WEIR_JINJA_BOOL, false},
-        {"False", WEIR_JINJA_BOOL, false}, {"none", WEIR_JINJA_NONE, false}, {"None", WEIR_JINJA_NONE, false},
+        { "true", WEIR_JINJA_BOOL, true },   { "True", WEIR_JINJA_BOOL, true },  { "false", WEIR_JINJA_BOOL, false },
+        { "False", WEIR_JINJA_BOOL, false }, { "none", WEIR_JINJA_NONE, false }, { "None", WEIR_JINJA_NONE, false },
     };
     weir_jinja_string *name = p->token->value.as.string;
     WEIR_TRY(weir_jinja_node_new(p, out, WEIR_JINJA_NAME));
@@ -131,10 +131,14 @@ static weir_status parse_primary(weir_jinja_parser *p, weir_jinja_node **out)
     if (p->token->kind == WEIR_JINJA_TOKEN_NAME) return parse_name(p, out);
     if (p->token->kind == WEIR_JINJA_TOKEN_LITERAL) return parse_literal(p, out);
     WEIR_TRY(weir_jinja_parse_enter(p));
-    if (weir_jinja_skip_op(p, '(')) WEIR_TRY(parse_parentheses(p, out));
-    else if (weir_jinja_skip_op(p, '[')) WEIR_TRY(parse_list(p, out));
-    else if (weir_jinja_skip_op(p, '{')) WEIR_TRY(parse_dict(p, out));
-    else return weir_jinja_parse_fail(p, "an expression is expected here");
+    if (weir_jinja_skip_op(p, '('))
+        WEIR_TRY(parse_parentheses(p, out));
+    else if (weir_jinja_skip_op(p, '['))
+        WEIR_TRY(parse_list(p, out));
+    else if (weir_jinja_skip_op(p, '{'))
+        WEIR_TRY(parse_dict(p, out));
+    else
+        return weir_jinja_parse_fail(p, "an expression is expected here");
     weir_jinja_parse_leave(p);
     return WEIR_OK;
 }
@@ -216,13 +220,16 @@ static weir_status parse_call(weir_jinja_parser *p, weir_jinja_node **node)
 static weir_status parse_postfix(weir_jinja_parser *p, weir_jinja_node **node)
 {
     for (;;) {
-        if (weir_jinja_skip_op(p, '.')) WEIR_TRY(parse_attribute(p, node, *node));
-        else if (weir_jinja_skip_op(p, '(')) WEIR_TRY(parse_call(p, node));
+        if (weir_jinja_skip_op(p, '.'))
+            WEIR_TRY(parse_attribute(p, node, *node));
+        else if (weir_jinja_skip_op(p, '('))
+            WEIR_TRY(parse_call(p, node));
         else if (weir_jinja_skip_op(p, '[')) {
             WEIR_TRY(weir_jinja_parse_enter(p));
             WEIR_TRY(parse_item(p, node, *node));
             weir_jinja_parse_leave(p);
-        } else return WEIR_OK;
+        } else
+            return WEIR_OK;
     }
 }
 
@@ -259,7 +266,8 @@ static weir_status parse_test(weir_jinja_parser *p, weir_jinja_node **node)
     const bool       negated = weir_jinja_skip_name(p, "not");
     WEIR_TRY(binary(p, &test, WEIR_JINJA_TEST, 0, *node, NULL));
     WEIR_TRY(weir_jinja_expect_name(p, &test->name));
-    if (weir_jinja_skip_op(p, '(')) WEIR_TRY(parse_arguments(p, test));
+    if (weir_jinja_skip_op(p, '('))
+        WEIR_TRY(parse_arguments(p, test));
     else if (bare_argument_follows(p)) {
         if (weir_jinja_at_name(p, "is")) return weir_jinja_parse_fail(p, "tests cannot be chained with is");
         WEIR_TRY(parse_primary(p, &argument));
@@ -273,10 +281,14 @@ static weir_status parse_test(weir_jinja_parser *p, weir_jinja_node **node)
 static weir_status parse_filters_and_tests(weir_jinja_parser *p, weir_jinja_node **node)
 {
     for (;;) {
-        if (weir_jinja_skip_op(p, '|')) WEIR_TRY(parse_filter(p, node, *node));
-        else if (weir_jinja_skip_name(p, "is")) WEIR_TRY(parse_test(p, node));
-        else if (weir_jinja_skip_op(p, '(')) WEIR_TRY(parse_call(p, node));
-        else return WEIR_OK;
+        if (weir_jinja_skip_op(p, '|'))
+            WEIR_TRY(parse_filter(p, node, *node));
+        else if (weir_jinja_skip_name(p, "is"))
+            WEIR_TRY(parse_test(p, node));
+        else if (weir_jinja_skip_op(p, '('))
+            WEIR_TRY(parse_call(p, node));
+        else
+            return WEIR_OK;
     }
 }
 
@@ -291,7 +303,8 @@ static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool
         p->token++;
         WEIR_TRY(parse_unary(p, &operand, false));
         WEIR_TRY(binary(p, out, WEIR_JINJA_UNARY, sign, operand, NULL));
-    } else WEIR_TRY(parse_primary(p, out));
+    } else
+        WEIR_TRY(parse_primary(p, out));
     WEIR_TRY(parse_postfix(p, out));
     if (filters) WEIR_TRY(parse_filters_and_tests(p, out));
     weir_jinja_parse_leave(p);
@@ -302,7 +315,7 @@ enum { LEVEL_SUM, LEVEL_CONCAT, LEVEL_PRODUCT, LEVEL_POWER, LEVEL_UNARY };
 
 static int operator_at(const weir_jinja_parser *p, int level)
 {
-    static const int operators[][5] = {{'+', '-'}, {'~'}, {'*', '/', WEIR_JINJA_OP('/', '/'), '%'}, {WEIR_JINJA_OP('*', '*')}};
+    static const int operators[][5] = { { '+', '-' }, { '~' }, { '*', '/', WEIR_JINJA_OP('/', '/'), '%' }, { WEIR_JINJA_OP('*', '*') } };
     if (p->token->kind != WEIR_JINJA_TOKEN_OPERATOR) return 0;
     for (int i = 0; operators[level][i]; i++)
         if (p->token->operation == operators[level][i]) return operators[level][i];
@@ -335,7 +348,8 @@ static weir_status parse_level(weir_jinja_parser *p, weir_jinja_node **out, int 
 static int take_comparison(weir_jinja_parser *p)
 {
     static const int comparisons[] = {
-        WEIR_JINJA_OP('=', '='), WEIR_JINJA_OP('!', '='), WEIR_JINJA_OP('<', '='), WEIR_JINJA_OP('>', '='), '<', '>'};
+        WEIR_JINJA_OP('=', '='), WEIR_JINJA_OP('!', '='), WEIR_JINJA_OP('<', '='), WEIR_JINJA_OP('>', '='), '<', '>'
+    };
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++)
         if (weir_jinja_skip_op(p, comparisons[i])) return comparisons[i];
     if (weir_jinja_skip_name(p, "in")) return 'i';
@@ -417,7 +431,7 @@ static weir_status parse_target_part(weir_jinja_parser *p, weir_jinja_node **out
     }
     WEIR_TRY(weir_jinja_node_new(p, out, WEIR_JINJA_NAME));
     WEIR_TRY(weir_jinja_expect_name(p, &(*out)->name));
-    static const char *const reserved[] = {"true", "True", "false", "False", "none", "None"};
+    static const char *const reserved[] = { "true", "True", "false", "False", "none", "None" };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (weir_jinja_string_is((*out)->name, reserved[i])) return weir_jinja_parse_fail(p, "a constant cannot be set");
     if (!weir_jinja_skip_op(p, '.')) return WEIR_OK;

@@ -15,7 +15,7 @@ enum { INDENT_LIMIT = 64 };
 
 /* Binds up to six arguments; `given` has a bit for each that is there. */
 #define BIND(names)                                                                                                                        \
-    V        given_values[6] = {0};                                                                                                        \
+    V        given_values[6] = { 0 };                                                                                                      \
     unsigned given = 0;                                                                                                                    \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
@@ -72,7 +72,7 @@ static weir_status separators(S *s, weir_jinja_json_style *style, V v)
 static weir_status filter_tojson(S *s, V *out, V v, A *a)
 {
     BIND("ensure_ascii indent separators sort_keys");
-    weir_jinja_json_style style = {.item = ", ", .key = ": "};
+    weir_jinja_json_style style = { .item = ", ", .key = ": " };
     weir_jinja_builder    text = weir_jinja_builder_new(s->arena);
     style.ascii = GIVEN(0) && weir_jinja_truth(given_values[0]);
     style.sorted = GIVEN(3) && weir_jinja_truth(given_values[3]);
@@ -190,11 +190,11 @@ static weir_status filter_center(S *s, V *out, V v, A *a)
 {
     BIND("width");
     V                 width = GIVEN(0) ? given_values[0] : weir_jinja_int(80);
-    weir_jinja_string name = {.bytes = "center", .size = 6, .count = 6};
+    weir_jinja_string name = { .bytes = "center", .size = 6, .count = 6 };
     const int         method = weir_jinja_method_find(weir_jinja_from_string(&name), &name);
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
-    const weir_jinja_bound     bound = {.receiver = v, .method = method};
-    const weir_jinja_arguments one = {.items = &width, .count = 1};
+    const weir_jinja_bound     bound = { .receiver = v, .method = method };
+    const weir_jinja_arguments one = { .items = &width, .count = 1 };
     return weir_jinja_call_method(s, out, &bound, &one);
 }
 
@@ -222,7 +222,7 @@ static weir_status filter_format(S *s, V *out, V v, A *a)
     if (a->n_named) return weir_jinja_fail(s, "format takes arguments by place");
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, a->count));
     for (size_t i = 0; i < a->count; i++) WEIR_TRY(weir_jinja_list_add(s->arena, list, a->items[i]));
-    return weir_jinja_format(s, out, v.as.string, (V){.kind = WEIR_JINJA_TUPLE, .as.list = list});
+    return weir_jinja_format(s, out, v.as.string, (V){ .kind = WEIR_JINJA_TUPLE, .as.list = list });
 }
 
 /* Numbers and the rest ------------------------------------------------------------------------------------------------------------ */
@@ -233,8 +233,10 @@ static weir_status filter_default(S *s, V *out, V v, A *a)
     const bool falsy = GIVEN(1) && weir_jinja_truth(given_values[1]);
     *out = v;
     if (v.kind != WEIR_JINJA_UNDEFINED && (!falsy || weir_jinja_truth(v))) return WEIR_OK;
-    if (GIVEN(0)) *out = given_values[0];
-    else return weir_jinja_string_view(s->arena, out, "", 0, WEIR_JINJA_TEMPLATE);
+    if (GIVEN(0))
+        *out = given_values[0];
+    else
+        return weir_jinja_string_view(s->arena, out, "", 0, WEIR_JINJA_TEMPLATE);
     return WEIR_OK;
 }
 
@@ -248,8 +250,10 @@ static bool text_to_number(const weir_jinja_string *string, int base, bool real,
         if (string->bytes[i] != '_') text[n++] = string->bytes[i];
     }
     text[n] = 0;
-    if (real) *out = weir_jinja_float(strtod(text, &end));
-    else *out = weir_jinja_int(strtoll(text, &end, base));
+    if (real)
+        *out = weir_jinja_float(strtod(text, &end));
+    else
+        *out = weir_jinja_int(strtoll(text, &end, base));
     if (end == text) return false;
     while (*end == ' ' || (*end >= 9 && *end <= 13)) end++;
     return *end == 0 && !(real && strpbrk(text, "xXpP"));
@@ -262,8 +266,10 @@ static weir_status filter_int(S *s, V *out, V v, A *a)
     V       number;
     if (GIVEN(1)) WEIR_TRY(want_int(s, given_values[1], 2, 36, &base));
     *out = GIVEN(0) ? given_values[0] : weir_jinja_int(0);
-    if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, (int)base, false, &number)) *out = number;
-    else if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, 10, true, &number)) v = number;
+    if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, (int)base, false, &number))
+        *out = number;
+    else if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, 10, true, &number))
+        v = number;
     if (weir_jinja_is_integer(v)) *out = weir_jinja_int(weir_jinja_as_int(v));
     if (v.kind == WEIR_JINJA_FLOAT && v.as.real > -9.2e18 && v.as.real < 9.2e18) *out = weir_jinja_int((int64_t)v.as.real);
     return WEIR_OK;
@@ -295,9 +301,12 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
     const bool   up = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING && weir_jinja_string_is(given_values[1].as.string, "ceil");
     const bool   down = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING && weir_jinja_string_is(given_values[1].as.string, "floor");
     const double number = weir_jinja_as_float(v), scale = pow(10, (double)precision);
-    if (!up && !down && precision >= 0 && weir_jinja_is_integer(v)) *out = weir_jinja_int(weir_jinja_as_int(v));
-    else if (up || down) *out = weir_jinja_float((up ? ceil(number * scale) : floor(number * scale)) / scale);
-    else if (precision >= 0) { /* correctly rounded, as round() of Python is */ char text[700];
+    if (!up && !down && precision >= 0 && weir_jinja_is_integer(v))
+        *out = weir_jinja_int(weir_jinja_as_int(v));
+    else if (up || down)
+        *out = weir_jinja_float((up ? ceil(number * scale) : floor(number * scale)) / scale);
+    else if (precision >= 0) { /* correctly rounded, as round() of Python is */
+        char text[700];
         (void)snprintf(text, sizeof text, "%.*f", (int)precision, number);
         *out = weir_jinja_float(strtod(text, NULL));
     } else {
@@ -320,35 +329,35 @@ static weir_status filter_attr(S *s, V *out, V v, A *a)
 }
 
 const weir_jinja_filter_entry weir_jinja_text_filters[] = {
-    {"tojson", filter_tojson},
-    {"from_json", filter_from_json},
-    {"string", filter_string},
-    {"trim", filter_trim},
-    {"upper", filter_upper},
-    {"lower", filter_lower},
-    {"title", filter_title},
-    {"capitalize", filter_capitalize},
-    {"safe", filter_safe},
-    {"escape", filter_escape},
-    {"e", filter_escape},
-    {"replace", filter_replace},
-    {"indent", filter_indent},
-    {"center", filter_center},
-    {"wordcount", filter_wordcount},
-    {"format", filter_format},
-    {"default", filter_default},
-    {"d", filter_default},
-    {"int", filter_int},
-    {"float", filter_float},
-    {"abs", filter_abs},
-    {"round", filter_round},
-    {"attr", filter_attr},
-    {NULL, NULL},
+    { "tojson", filter_tojson },
+    { "from_json", filter_from_json },
+    { "string", filter_string },
+    { "trim", filter_trim },
+    { "upper", filter_upper },
+    { "lower", filter_lower },
+    { "title", filter_title },
+    { "capitalize", filter_capitalize },
+    { "safe", filter_safe },
+    { "escape", filter_escape },
+    { "e", filter_escape },
+    { "replace", filter_replace },
+    { "indent", filter_indent },
+    { "center", filter_center },
+    { "wordcount", filter_wordcount },
+    { "format", filter_format },
+    { "default", filter_default },
+    { "d", filter_default },
+    { "int", filter_int },
+    { "float", filter_float },
+    { "abs", filter_abs },
+    { "round", filter_round },
+    { "attr", filter_attr },
+    { NULL, NULL },
 };
 
 weir_status weir_jinja_apply_filter(S *s, V *out, const weir_jinja_string *name, V v, A *a)
 {
-    const weir_jinja_filter_entry *const tables[] = {weir_jinja_text_filters, weir_jinja_sequence_filters};
+    const weir_jinja_filter_entry *const tables[] = { weir_jinja_text_filters, weir_jinja_sequence_filters };
     WEIR_TRY(weir_jinja_step(s, 0));
     for (size_t t = 0; t < 2; t++)
         for (const weir_jinja_filter_entry *entry = tables[t]; entry->name; entry++)

@@ -54,7 +54,7 @@ static weir_status read_number(formatter *f, int *out)
 
 static weir_status read_field(formatter *f, field *out, weir_jinja_value *named)
 {
-    *out = (field){.precision = -1};
+    *out = (field){ .precision = -1 };
     if (peek(f) == '(') {
         const char *close = memchr(f->format->bytes + f->at, ')', f->format->size - f->at);
         if (!close || f->values.kind != WEIR_JINJA_DICT) return weir_jinja_fail(f->state, "format requires a mapping");
@@ -66,12 +66,18 @@ static weir_status read_field(formatter *f, field *out, weir_jinja_value *named)
     }
     for (;; f->at++) {
         const char c = peek(f);
-        if (c == '-') out->left = true;
-        else if (c == '+') out->plus = true;
-        else if (c == ' ') out->space = true;
-        else if (c == '0') out->zero = true;
-        else if (c == '#') out->alternate = true;
-        else break;
+        if (c == '-')
+            out->left = true;
+        else if (c == '+')
+            out->plus = true;
+        else if (c == ' ')
+            out->space = true;
+        else if (c == '0')
+            out->zero = true;
+        else if (c == '#')
+            out->alternate = true;
+        else
+            break;
     }
     WEIR_TRY(read_number(f, &out->width));
     if (peek(f) == '.') {
@@ -104,8 +110,10 @@ static weir_status format_text(formatter *f, const field *field, weir_jinja_valu
         WEIR_TRY(weir_jinja_add_code(&text, (uint32_t)code, WEIR_JINJA_TEMPLATE));
     } else if (field->kind == 'c' && (v.kind != WEIR_JINJA_STRING || weir_jinja_string_count(v.as.string) != 1)) {
         return weir_jinja_fail(f->state, "%%c wants an integer or one character");
-    } else if (field->kind == 's' || field->kind == 'c') WEIR_TRY(weir_jinja_print(f->state, &text, v));
-    else WEIR_TRY(weir_jinja_repr(f->state, &text, v));
+    } else if (field->kind == 's' || field->kind == 'c')
+        WEIR_TRY(weir_jinja_print(f->state, &text, v));
+    else
+        WEIR_TRY(weir_jinja_repr(f->state, &text, v));
     WEIR_TRY(weir_jinja_builder_finish(&text, &body));
     if (field->precision >= 0 && field->kind != 'c')
         WEIR_TRY(weir_jinja_substring(f->state->arena, &body, body.as.string, 0,
@@ -141,8 +149,10 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
     WEIR_TRY(weir_jinja_alloc(f->state->arena, &out, room));
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wformat-nonliteral" /* made above of known letters */
-    if (whole) (void)snprintf(out, room, spec, field->width, field->precision, (long long)weir_jinja_as_int(v));
-    else (void)snprintf(out, room, spec, field->width, field->precision, weir_jinja_as_float(v));
+    if (whole)
+        (void)snprintf(out, room, spec, field->width, field->precision, (long long)weir_jinja_as_int(v));
+    else
+        (void)snprintf(out, room, spec, field->width, field->precision, weir_jinja_as_float(v));
 #pragma clang diagnostic pop
     return weir_jinja_add_text(&f->text, out, WEIR_JINJA_TEMPLATE);
 }
@@ -166,7 +176,7 @@ static weir_status format_field(formatter *f)
 
 weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *format, weir_jinja_value v)
 {
-    formatter f = {.state = state, .format = format, .values = v, .text = weir_jinja_builder_new(state->arena)};
+    formatter f = { .state = state, .format = format, .values = v, .text = weir_jinja_builder_new(state->arena) };
     while (f.at < format->size) {
         const char  *mark = memchr(format->bytes + f.at, '%', format->size - f.at);
         const size_t end = mark ? (size_t)(mark - format->bytes) : format->size;

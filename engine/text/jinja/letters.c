@@ -8,24 +8,24 @@
 static const struct {
     uint16_t letter, upper[3], title[3];
 } special[] = {
-    {0x00df, {'S', 'S'}, {'S', 's'}},
-    {0x0149, {0x02bc, 'N'}, {0x02bc, 'N'}},
-    {0x01f0, {'J', 0x030c}, {'J', 0x030c}},
-    {0x0390, {0x0399, 0x0308, 0x0301}, {0x0399, 0x0308, 0x0301}},
-    {0x03b0, {0x03a5, 0x0308, 0x0301}, {0x03a5, 0x0308, 0x0301}},
-    {0x0587, {0x0535, 0x0552}, {0x0535, 0x0582}},
-    {0x1e96, {'H', 0x0331}, {'H', 0x0331}},
-    {0x1e97, {'T', 0x0308}, {'T', 0x0308}},
-    {0x1e98, {'W', 0x030a}, {'W', 0x030a}},
-    {0x1e99, {'Y', 0x030a}, {'Y', 0x030a}},
-    {0x1e9a, {'A', 0x02be}, {'A', 0x02be}},
-    {0xfb00, {'F', 'F'}, {'F', 'f'}},
-    {0xfb01, {'F', 'I'}, {'F', 'i'}},
-    {0xfb02, {'F', 'L'}, {'F', 'l'}},
-    {0xfb03, {'F', 'F', 'I'}, {'F', 'f', 'i'}},
-    {0xfb04, {'F', 'F', 'L'}, {'F', 'f', 'l'}},
-    {0xfb05, {'S', 'T'}, {'S', 't'}},
-    {0xfb06, {'S', 'T'}, {'S', 't'}},
+    { 0x00df, { 'S', 'S' }, { 'S', 's' } },
+    { 0x0149, { 0x02bc, 'N' }, { 0x02bc, 'N' } },
+    { 0x01f0, { 'J', 0x030c }, { 'J', 0x030c } },
+    { 0x0390, { 0x0399, 0x0308, 0x0301 }, { 0x0399, 0x0308, 0x0301 } },
+    { 0x03b0, { 0x03a5, 0x0308, 0x0301 }, { 0x03a5, 0x0308, 0x0301 } },
+    { 0x0587, { 0x0535, 0x0552 }, { 0x0535, 0x0582 } },
+    { 0x1e96, { 'H', 0x0331 }, { 'H', 0x0331 } },
+    { 0x1e97, { 'T', 0x0308 }, { 'T', 0x0308 } },
+    { 0x1e98, { 'W', 0x030a }, { 'W', 0x030a } },
+    { 0x1e99, { 'Y', 0x030a }, { 'Y', 0x030a } },
+    { 0x1e9a, { 'A', 0x02be }, { 'A', 0x02be } },
+    { 0xfb00, { 'F', 'F' }, { 'F', 'f' } },
+    { 0xfb01, { 'F', 'I' }, { 'F', 'i' } },
+    { 0xfb02, { 'F', 'L' }, { 'F', 'l' } },
+    { 0xfb03, { 'F', 'F', 'I' }, { 'F', 'f', 'i' } },
+    { 0xfb04, { 'F', 'F', 'L' }, { 'F', 'f', 'l' } },
+    { 0xfb05, { 'S', 'T' }, { 'S', 't' } },
+    { 0xfb06, { 'S', 'T' }, { 'S', 't' } },
 };
 
 static bool is_cased(uint32_t code)
@@ -70,11 +70,16 @@ weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *ou
         const weir_jinja_case   first = letters == WEIR_JINJA_WORDS ? WEIR_JINJA_UPPER : WEIR_JINJA_TITLE;
         const bool              by_word = letters != WEIR_JINJA_UPPER && letters != WEIR_JINJA_LOWER;
         const weir_jinja_case   now = !by_word ? letters : start ? first : WEIR_JINJA_LOWER;
-        if (size == 1 && code >= 0x80) WEIR_TRY(weir_jinja_add(&text, string->bytes + at, 1, origin)); /* ill-formed: as it is */
-        else if (now == WEIR_JINJA_LOWER && is_final_sigma(string, at, size, code)) WEIR_TRY(weir_jinja_add_code(&text, 0x3c2, origin));
-        else WEIR_TRY(add_changed(&text, code, now, origin));
-        if (letters == WEIR_JINJA_WORDS) start = weir_jinja_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code));
-        else start = letters == WEIR_JINJA_TITLE && !is_cased(code);
+        if (size == 1 && code >= 0x80)
+            WEIR_TRY(weir_jinja_add(&text, string->bytes + at, 1, origin)); /* ill-formed: as it is */
+        else if (now == WEIR_JINJA_LOWER && is_final_sigma(string, at, size, code))
+            WEIR_TRY(weir_jinja_add_code(&text, 0x3c2, origin));
+        else
+            WEIR_TRY(add_changed(&text, code, now, origin));
+        if (letters == WEIR_JINJA_WORDS)
+            start = weir_jinja_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code));
+        else
+            start = letters == WEIR_JINJA_TITLE && !is_cased(code);
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
     out->as.string->markup = string->markup;

@@ -38,7 +38,7 @@ static weir_status push(lexer *lex, weir_jinja_token_kind kind, int operation, s
 {
     weir_jinja_tokens *out = lex->out;
     WEIR_TRY(weir_jinja_grow(lex->arena, &out->items, &out->capacity, out->count, 1, sizeof *out->items));
-    out->items[out->count++] = (weir_jinja_token){.kind = kind, .operation = operation, .line = line_of(lex, at), .value = value};
+    out->items[out->count++] = (weir_jinja_token){ .kind = kind, .operation = operation, .line = line_of(lex, at), .value = value };
     return WEIR_OK;
 }
 
@@ -82,8 +82,10 @@ static void close_tag(lexer *lex, size_t at, bool printing)
     const char   sign = lex->text[at];
     const size_t after = at + (sign == '-' || sign == '+' ? 3 : 2);
     lex->at = after;
-    if (sign == '-') lex->at = skip_space(lex, after);
-    else if (sign != '+' && !printing && after < lex->size && lex->text[after] == '\n') lex->at++;
+    if (sign == '-')
+        lex->at = skip_space(lex, after);
+    else if (sign != '+' && !printing && after < lex->size && lex->text[after] == '\n')
+        lex->at++;
     lex->line_starting = lex->text[lex->at - 1] == '\n';
 }
 
@@ -233,11 +235,16 @@ static weir_status lex_number(lexer *lex)
     const char   mark = text[0] == '0' ? (char)(text[1] | 32) : 0;
     errno = 0;
     weir_jinja_value value;
-    if (real) value = weir_jinja_float(strtod(text, &stop));
-    else if (mark == 'x') value = weir_jinja_int(strtoll(text + 2, &stop, 16));
-    else if (mark == 'o') value = weir_jinja_int(strtoll(text + 2, &stop, 8));
-    else if (mark == 'b') value = weir_jinja_int(strtoll(text + 2, &stop, 2));
-    else value = weir_jinja_int(strtoll(text, &stop, 10));
+    if (real)
+        value = weir_jinja_float(strtod(text, &stop));
+    else if (mark == 'x')
+        value = weir_jinja_int(strtoll(text + 2, &stop, 16));
+    else if (mark == 'o')
+        value = weir_jinja_int(strtoll(text + 2, &stop, 8));
+    else if (mark == 'b')
+        value = weir_jinja_int(strtoll(text + 2, &stop, 2));
+    else
+        value = weir_jinja_int(strtoll(text, &stop, 10));
     if (*stop || (errno && !real) || strlen(text) + 1 >= sizeof text) return fail(lex, begin, "a number is malformed or does not fit");
     lex->at = end;
     return push(lex, WEIR_JINJA_TOKEN_LITERAL, 0, begin, value);
@@ -255,7 +262,7 @@ static weir_status lex_name(lexer *lex)
 
 static weir_status lex_operator(lexer *lex)
 {
-    static const char *const pairs[] = {"//", "**", "==", "!=", ">=", "<="};
+    static const char *const pairs[] = { "//", "**", "==", "!=", ">=", "<=" };
     const char               c = lex->text[lex->at];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (!looking_at(lex, lex->at, pairs[i])) continue;
@@ -297,10 +304,14 @@ static weir_status lex_tag(lexer *lex, bool printing)
         }
         const char c = lex->text[lex->at];
         WEIR_TRY(track_bracket(lex, stack, sizeof stack, &depth));
-        if (c == '\'' || c == '"') WEIR_TRY(lex_string(lex));
-        else if (isdigit((unsigned char)c)) WEIR_TRY(lex_number(lex));
-        else if (is_name_start(c)) WEIR_TRY(lex_name(lex));
-        else WEIR_TRY(lex_operator(lex));
+        if (c == '\'' || c == '"')
+            WEIR_TRY(lex_string(lex));
+        else if (isdigit((unsigned char)c))
+            WEIR_TRY(lex_number(lex));
+        else if (is_name_start(c))
+            WEIR_TRY(lex_name(lex));
+        else
+            WEIR_TRY(lex_operator(lex));
     }
 }
 
@@ -320,9 +331,12 @@ static weir_status lex_all(lexer *lex)
         WEIR_TRY(push_data(lex, begin, trimmed_end(lex, begin, at, printing)));
         lex->at = at;
         const size_t raw = lex->text[at + 1] == '%' ? word_tag(lex, at, "raw") : 0;
-        if (raw) WEIR_TRY(lex_raw(lex, at, raw));
-        else if (lex->text[at + 1] == '#') WEIR_TRY(skip_comment(lex, at));
-        else WEIR_TRY(lex_tag(lex, printing));
+        if (raw)
+            WEIR_TRY(lex_raw(lex, at, raw));
+        else if (lex->text[at + 1] == '#')
+            WEIR_TRY(skip_comment(lex, at));
+        else
+            WEIR_TRY(lex_tag(lex, printing));
     }
     return push(lex, WEIR_JINJA_TOKEN_END, 0, lex->size, weir_jinja_none());
 }
@@ -337,6 +351,6 @@ weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out, cons
         copy[n++] = text[i] == '\r' ? '\n' : text[i];
     }
     if (n > 0 && copy[n - 1] == '\n') n--;
-    lexer lex = {.arena = arena, .out = out, .error = error, .text = copy, .size = n, .line = 1, .line_starting = true};
+    lexer lex = { .arena = arena, .out = out, .error = error, .text = copy, .size = n, .line = 1, .line_starting = true };
     return lex_all(&lex);
 }

@@ -83,7 +83,7 @@ static weir_status list_find(weir_jinja_method_call *c)
 
 static weir_status list_copy(weir_jinja_method_call *c)
 {
-    const weir_jinja_value all[3] = {weir_jinja_none(), weir_jinja_none(), weir_jinja_none()};
+    const weir_jinja_value all[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_none() };
     return weir_jinja_slice(c->state, c->out, c->self, all);
 }
 
@@ -99,7 +99,7 @@ weir_status weir_jinja_dict_list(weir_jinja_state *state, weir_jinja_value *out,
         if (what == 'i') WEIR_TRY(weir_jinja_pair(state->arena, &item, entry->key, entry->value));
         WEIR_TRY(weir_jinja_list_add(state->arena, list, item));
     }
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_LIST, .as.list = list};
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     return WEIR_OK;
 }
 
@@ -155,35 +155,35 @@ static weir_status dict_copy(weir_jinja_method_call *c)
     weir_jinja_dict *dict = NULL;
     WEIR_TRY(weir_jinja_dict_new(c->state->arena, &dict));
     dict->user = c->self.as.dict->user;
-    *c->out = (weir_jinja_value){.kind = WEIR_JINJA_DICT, .as.dict = dict};
+    *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = dict };
     return copy_entries(c, dict, c->self.as.dict);
 }
 
 static const weir_jinja_method container_methods[] = {
-    {WEIR_JINJA_LIST, "append", "item", list_append, 0, 1},
-    {WEIR_JINJA_LIST, "extend", "items", list_extend, 0, 1},
-    {WEIR_JINJA_LIST, "insert", "index item", list_insert, 0, 2},
-    {WEIR_JINJA_LIST, "pop", "index", list_pop, 0, 0},
-    {WEIR_JINJA_LIST, "index", "item", list_find, 0, 1},
-    {WEIR_JINJA_LIST, "count", "item", list_find, WEIR_JINJA_FIND_COUNT, 1},
-    {WEIR_JINJA_LIST, "copy", "", list_copy, 0, 0},
-    {WEIR_JINJA_LIST, "clear", "", NULL, 0, 0},
-    {WEIR_JINJA_LIST, "remove", "", NULL, 0, 0},
-    {WEIR_JINJA_LIST, "reverse", "", NULL, 0, 0},
-    {WEIR_JINJA_LIST, "sort", "", NULL, 0, 0},
-    {WEIR_JINJA_TUPLE, "index", "item", list_find, 0, 1},
-    {WEIR_JINJA_TUPLE, "count", "item", list_find, WEIR_JINJA_FIND_COUNT, 1},
-    {WEIR_JINJA_DICT, "items", "", dict_list, 'i', 0},
-    {WEIR_JINJA_DICT, "keys", "", dict_list, 'k', 0},
-    {WEIR_JINJA_DICT, "values", "", dict_list, 'v', 0},
-    {WEIR_JINJA_DICT, "get", "key default", dict_get, 'g', 1},
-    {WEIR_JINJA_DICT, "setdefault", "key default", dict_get, 's', 1},
-    {WEIR_JINJA_DICT, "pop", "key default", dict_pop, 0, 1},
-    {WEIR_JINJA_DICT, "update", "other", dict_update, 0, 1},
-    {WEIR_JINJA_DICT, "copy", "", dict_copy, 0, 0},
-    {WEIR_JINJA_DICT, "clear", "", NULL, 0, 0},
-    {WEIR_JINJA_DICT, "fromkeys", "", NULL, 0, 0},
-    {WEIR_JINJA_DICT, "popitem", "", NULL, 0, 0},
+    { WEIR_JINJA_LIST, "append", "item", list_append, 0, 1 },
+    { WEIR_JINJA_LIST, "extend", "items", list_extend, 0, 1 },
+    { WEIR_JINJA_LIST, "insert", "index item", list_insert, 0, 2 },
+    { WEIR_JINJA_LIST, "pop", "index", list_pop, 0, 0 },
+    { WEIR_JINJA_LIST, "index", "item", list_find, 0, 1 },
+    { WEIR_JINJA_LIST, "count", "item", list_find, WEIR_JINJA_FIND_COUNT, 1 },
+    { WEIR_JINJA_LIST, "copy", "", list_copy, 0, 0 },
+    { WEIR_JINJA_LIST, "clear", "", NULL, 0, 0 },
+    { WEIR_JINJA_LIST, "remove", "", NULL, 0, 0 },
+    { WEIR_JINJA_LIST, "reverse", "", NULL, 0, 0 },
+    { WEIR_JINJA_LIST, "sort", "", NULL, 0, 0 },
+    { WEIR_JINJA_TUPLE, "index", "item", list_find, 0, 1 },
+    { WEIR_JINJA_TUPLE, "count", "item", list_find, WEIR_JINJA_FIND_COUNT, 1 },
+    { WEIR_JINJA_DICT, "items", "", dict_list, 'i', 0 },
+    { WEIR_JINJA_DICT, "keys", "", dict_list, 'k', 0 },
+    { WEIR_JINJA_DICT, "values", "", dict_list, 'v', 0 },
+    { WEIR_JINJA_DICT, "get", "key default", dict_get, 'g', 1 },
+    { WEIR_JINJA_DICT, "setdefault", "key default", dict_get, 's', 1 },
+    { WEIR_JINJA_DICT, "pop", "key default", dict_pop, 0, 1 },
+    { WEIR_JINJA_DICT, "update", "other", dict_update, 0, 1 },
+    { WEIR_JINJA_DICT, "copy", "", dict_copy, 0, 0 },
+    { WEIR_JINJA_DICT, "clear", "", NULL, 0, 0 },
+    { WEIR_JINJA_DICT, "fromkeys", "", NULL, 0, 0 },
+    { WEIR_JINJA_DICT, "popitem", "", NULL, 0, 0 },
 };
 
 /* A method is a number: those of text, of containers, then loop.cycle and loop.changed. */
@@ -218,7 +218,7 @@ static weir_status call_loop_method(weir_jinja_state *state, weir_jinja_value *o
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, arguments->count));
     for (size_t i = 0; i < arguments->count; i++) WEIR_TRY(weir_jinja_list_add(state->arena, list, arguments->items[i]));
-    const weir_jinja_value now = {.kind = WEIR_JINJA_TUPLE, .as.list = list};
+    const weir_jinja_value now = { .kind = WEIR_JINJA_TUPLE, .as.list = list };
     *out = weir_jinja_bool(!weir_jinja_equal(now, loop->changed, &state->steps_left));
     loop->changed = now;
     return WEIR_OK;
@@ -230,7 +230,7 @@ weir_status weir_jinja_call_method(weir_jinja_state *state, weir_jinja_value *ou
     if (bound->method >= METHOD_CYCLE) return call_loop_method(state, out, bound, arguments);
     const weir_jinja_method *m = bound->method >= CONTAINER_METHODS ? &container_methods[bound->method - CONTAINER_METHODS]
                                                                     : &weir_jinja_text_methods[bound->method];
-    weir_jinja_method_call   c = {.state = state, .out = out, .self = bound->receiver, .variant = m->variant};
+    weir_jinja_method_call   c = { .state = state, .out = out, .self = bound->receiver, .variant = m->variant };
     if (!m->run) return weir_jinja_fail(state, "%s of %s is not supported", m->name, weir_jinja_type_name(bound->receiver));
     WEIR_TRY(weir_jinja_bind(state, m->name, m->parameters, c.given, &c.mask, arguments));
     const unsigned needed = (1u << m->required) - 1;

@@ -60,7 +60,7 @@ static weir_status add_lists(weir_jinja_state *state, weir_jinja_value *out, wei
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, a.as.list->count + b.as.list->count));
     for (size_t i = 0; i < a.as.list->count; i++) list->items[list->count++] = a.as.list->items[i];
     for (size_t i = 0; i < b.as.list->count; i++) list->items[list->count++] = b.as.list->items[i];
-    *out = (weir_jinja_value){.kind = a.kind, .as.list = list};
+    *out = (weir_jinja_value){ .kind = a.kind, .as.list = list };
     return WEIR_OK;
 }
 
@@ -84,7 +84,7 @@ static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_j
         WEIR_TRY(weir_jinja_step(state, v.as.list->count * sizeof v));
         for (size_t k = 0; k < v.as.list->count; k++) WEIR_TRY(weir_jinja_list_add(state->arena, list, v.as.list->items[k]));
     }
-    *out = (weir_jinja_value){.kind = v.kind, .as.list = list};
+    *out = (weir_jinja_value){ .kind = v.kind, .as.list = list };
     return WEIR_OK;
 }
 
@@ -148,7 +148,7 @@ static weir_status floats(weir_jinja_state *state, weir_jinja_value *out, int op
 
 weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value a, weir_jinja_value b)
 {
-    const char name[] = {(char)(operation & 0xff), (char)(operation >> 8), 0};
+    const char name[] = { (char)(operation & 0xff), (char)(operation >> 8), 0 };
     if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b))
         return integers(state, out, operation, weir_jinja_as_int(a), weir_jinja_as_int(b));
     if (weir_jinja_is_number(a) && weir_jinja_is_number(b))
@@ -167,11 +167,15 @@ weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, in
 
 weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value v)
 {
-    const char name[] = {(char)operation, 0};
-    if (v.kind == WEIR_JINJA_FLOAT) *out = weir_jinja_float(operation == '-' ? -v.as.real : v.as.real);
-    else if (!weir_jinja_is_integer(v)) return unsupported(state, name, v, v);
-    else if (operation == '-' && weir_jinja_as_int(v) == INT64_MIN) return overflow(state);
-    else *out = weir_jinja_int(operation == '-' ? -weir_jinja_as_int(v) : weir_jinja_as_int(v));
+    const char name[] = { (char)operation, 0 };
+    if (v.kind == WEIR_JINJA_FLOAT)
+        *out = weir_jinja_float(operation == '-' ? -v.as.real : v.as.real);
+    else if (!weir_jinja_is_integer(v))
+        return unsupported(state, name, v, v);
+    else if (operation == '-' && weir_jinja_as_int(v) == INT64_MIN)
+        return overflow(state);
+    else
+        *out = weir_jinja_int(operation == '-' ? -weir_jinja_as_int(v) : weir_jinja_as_int(v));
     return WEIR_OK;
 }
 
@@ -223,10 +227,14 @@ weir_status weir_jinja_relation(weir_jinja_state *state, bool *out, int operatio
     }
     const bool nan = (a.kind == WEIR_JINJA_FLOAT && isnan(a.as.real)) || (b.kind == WEIR_JINJA_FLOAT && isnan(b.as.real));
     if (!weir_jinja_compare(&order, a, b, &state->steps_left)) return unsupported(state, "comparison", a, b);
-    if (operation == '<') *out = order < 0;
-    else if (operation == '>') *out = order > 0;
-    else if (operation == WEIR_JINJA_OP('<', '=')) *out = order <= 0;
-    else *out = order >= 0;
+    if (operation == '<')
+        *out = order < 0;
+    else if (operation == '>')
+        *out = order > 0;
+    else if (operation == WEIR_JINJA_OP('<', '='))
+        *out = order <= 0;
+    else
+        *out = order >= 0;
     *out = *out && !nan;
     return WEIR_OK;
 }

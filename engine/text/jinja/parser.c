@@ -125,7 +125,7 @@ static weir_status parse_body(weir_jinja_parser *p, weir_jinja_nodes *out, const
 /* A body up to its end tag, that tag included. */
 static weir_status parse_block(weir_jinja_parser *p, weir_jinja_nodes *out, const char *end)
 {
-    const char *const ends[] = {end, NULL};
+    const char *const ends[] = { end, NULL };
     WEIR_TRY(end_tag(p));
     WEIR_TRY(parse_body(p, out, ends));
     p->token++;
@@ -134,7 +134,7 @@ static weir_status parse_block(weir_jinja_parser *p, weir_jinja_nodes *out, cons
 
 static weir_status parse_if(weir_jinja_parser *p, weir_jinja_node *node)
 {
-    static const char *const ends[] = {"endif", "elif", "else", NULL}, *const end[] = {"endif", NULL};
+    static const char *const ends[] = { "endif", "elif", "else", NULL }, *const end[] = { "endif", NULL };
     node->kind = WEIR_JINJA_IF;
     do {
         weir_jinja_node *test = NULL, *body = NULL;
@@ -156,7 +156,7 @@ static weir_status parse_if(weir_jinja_parser *p, weir_jinja_node *node)
 
 static weir_status parse_for(weir_jinja_parser *p, weir_jinja_node *node)
 {
-    static const char *const ends[] = {"endfor", "else", NULL}, *const end[] = {"endfor", NULL};
+    static const char *const ends[] = { "endfor", "else", NULL }, *const end[] = { "endfor", NULL };
     node->kind = WEIR_JINJA_FOR;
     p->token++;
     WEIR_TRY(weir_jinja_parse_target(p, &node->left));
@@ -206,7 +206,8 @@ static weir_status parse_parameters(weir_jinja_parser *p, weir_jinja_node *macro
             keyword->name = name->name;
             WEIR_TRY(weir_jinja_parse_expression(p, &keyword->left, true));
             WEIR_TRY(weir_jinja_node_add(p, &macro->named, keyword));
-        } else if (macro->named.count) return weir_jinja_parse_fail(p, "a parameter without default follows one with a default");
+        } else if (macro->named.count)
+            return weir_jinja_parse_fail(p, "a parameter without default follows one with a default");
     }
     return WEIR_OK;
 }
@@ -295,11 +296,11 @@ static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out)
         const char *name;
         weir_status (*parse)(weir_jinja_parser *, weir_jinja_node *);
     } statements[] = {
-        {"if", parse_if},           {"for", parse_for},
-        {"set", parse_set},         {"macro", parse_macro},
-        {"break", parse_jump},      {"continue", parse_jump},
-        {"call", parse_call_block}, {"filter", parse_filter_block},
-        {"with", parse_with},       {"generation", parse_generation},
+        { "if", parse_if },           { "for", parse_for },
+        { "set", parse_set },         { "macro", parse_macro },
+        { "break", parse_jump },      { "continue", parse_jump },
+        { "call", parse_call_block }, { "filter", parse_filter_block },
+        { "with", parse_with },       { "generation", parse_generation },
     };
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         weir_jinja_node *node = NULL;
@@ -317,9 +318,9 @@ static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out)
 
 weir_status weir_jinja_parse(weir_jinja_arena *arena, weir_jinja_node **out, const char *text, size_t size, weir_error *error)
 {
-    weir_jinja_tokens tokens = {0};
+    weir_jinja_tokens tokens = { 0 };
     WEIR_TRY(weir_jinja_lex(arena, &tokens, text, size, error));
-    weir_jinja_parser parser = {.arena = arena, .error = error, .token = tokens.items};
+    weir_jinja_parser parser = { .arena = arena, .error = error, .token = tokens.items };
     WEIR_TRY(weir_jinja_node_new(&parser, out, WEIR_JINJA_BODY));
     return parse_body(&parser, &(*out)->body, NULL);
 }

@@ -48,8 +48,10 @@ void weir_jinja_float_text(char out[32], double value)
 static weir_status print_number(weir_jinja_builder *out, weir_jinja_value v, weir_jinja_origin origin)
 {
     char text[32];
-    if (v.kind == WEIR_JINJA_INT) (void)snprintf(text, sizeof text, "%lld", (long long)v.as.integer);
-    else weir_jinja_float_text(text, v.as.real);
+    if (v.kind == WEIR_JINJA_INT)
+        (void)snprintf(text, sizeof text, "%lld", (long long)v.as.integer);
+    else
+        weir_jinja_float_text(text, v.as.real);
     return weir_jinja_add_text(out, text, origin);
 }
 
@@ -85,8 +87,10 @@ static weir_status repr_string(weir_jinja_builder *out, const weir_jinja_string 
             (void)snprintf(text, sizeof text, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
             escaped = text;
         }
-        if (escaped) WEIR_TRY(weir_jinja_add_text(out, escaped, origin));
-        else WEIR_TRY(weir_jinja_add(out, string->bytes + at, size, origin));
+        if (escaped)
+            WEIR_TRY(weir_jinja_add_text(out, escaped, origin));
+        else
+            WEIR_TRY(weir_jinja_add(out, string->bytes + at, size, origin));
     }
     return weir_jinja_add(out, quote, 1, around);
 }
@@ -196,7 +200,8 @@ static weir_status write_string(json_writer *writer, const weir_jinja_string *st
         const char    *escaped = simple_escape(code, true);
         if (!escaped && code >= 0x10000)
             (void)snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + ((code - 0x10000) & 0x3ff));
-        else if (!escaped) (void)snprintf(text, sizeof text, "\\u%04x", code);
+        else if (!escaped)
+            (void)snprintf(text, sizeof text, "\\u%04x", code);
         WEIR_TRY(weir_jinja_add_text(writer->out, escaped ? escaped : text, weir_jinja_string_origin(string, run, &end)));
         at = run + size;
     }
@@ -293,6 +298,6 @@ static weir_status write_value(json_writer *writer, weir_jinja_value v, weir_jin
 
 weir_status weir_jinja_json(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v, const weir_jinja_json_style *style)
 {
-    json_writer writer = {.state = state, .out = out, .style = style};
+    json_writer writer = { .state = state, .out = out, .style = style };
     return write_value(&writer, v, WEIR_JINJA_TEMPLATE);
 }

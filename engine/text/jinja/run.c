@@ -83,7 +83,7 @@ static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
     }
     WEIR_TRY(weir_jinja_scope_new(state, &loop->turn, loop->outer));
     state->scope = loop->turn;
-    return weir_jinja_scope_set(state, loop->turn, "loop", (weir_jinja_value){.kind = WEIR_JINJA_LOOP, .as.loop = loop});
+    return weir_jinja_scope_set(state, loop->turn, "loop", (weir_jinja_value){ .kind = WEIR_JINJA_LOOP, .as.loop = loop });
 }
 
 static weir_status run_turn(weir_jinja_state *state, weir_jinja_loop *loop, jump *to)
@@ -103,7 +103,7 @@ weir_status weir_jinja_loop_run(weir_jinja_state *state, const weir_jinja_node *
     weir_jinja_loop *loop = NULL;
     jump             to = JUMP_NONE;
     WEIR_TRY(weir_jinja_alloc(state->arena, &loop, sizeof *loop));
-    *loop = (weir_jinja_loop){.node = node, .outer = outer, .depth = depth};
+    *loop = (weir_jinja_loop){ .node = node, .outer = outer, .depth = depth };
     WEIR_TRY(weir_jinja_items(state, &loop->source, items));
     WEIR_TRY(weir_jinja_list_new(state->arena, &loop->passed, loop->source->count));
     for (; to != JUMP_BREAK; loop->index++) {
@@ -139,8 +139,10 @@ static weir_status capture(weir_jinja_state *state, weir_jinja_value *out, const
     WEIR_TRY(weir_jinja_scope_new(state, &state->scope, scope));
     state->out = &text;
     WEIR_TRY(run_body(state, body, &to));
-    if (filters) WEIR_TRY(weir_jinja_eval(state, out, filters));
-    else WEIR_TRY(weir_jinja_builder_finish(&text, out));
+    if (filters)
+        WEIR_TRY(weir_jinja_eval(state, out, filters));
+    else
+        WEIR_TRY(weir_jinja_builder_finish(&text, out));
     state->out = outer;
     state->scope = scope;
     return WEIR_OK;
@@ -166,8 +168,8 @@ static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out, co
 {
     weir_jinja_macro *macro = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &macro, sizeof *macro));
-    *macro = (weir_jinja_macro){.node = node, .scope = state->scope};
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_MACRO, .as.macro = macro};
+    *macro = (weir_jinja_macro){ .node = node, .scope = state->scope };
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_MACRO, .as.macro = macro };
     return WEIR_OK;
 }
 
@@ -222,18 +224,21 @@ static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *nod
     for (size_t i = 0; i < arguments->n_named; i++) {
         const weir_jinja_value key = weir_jinja_from_string(arguments->names[i]);
         if (used[i]) continue;
-        if (weir_jinja_string_is(key.as.string, "caller") && (node->operation & WEIR_JINJA_WANTS_CALLER)) caller = arguments->named[i];
-        else if (node->operation & WEIR_JINJA_WANTS_KWARGS) WEIR_TRY(weir_jinja_dict_set(state->arena, kwargs, key, arguments->named[i]));
-        else return weir_jinja_fail(state, "macro '%.60s' takes no keyword argument '%.60s'", node->name->bytes, key.as.string->bytes);
+        if (weir_jinja_string_is(key.as.string, "caller") && (node->operation & WEIR_JINJA_WANTS_CALLER))
+            caller = arguments->named[i];
+        else if (node->operation & WEIR_JINJA_WANTS_KWARGS)
+            WEIR_TRY(weir_jinja_dict_set(state->arena, kwargs, key, arguments->named[i]));
+        else
+            return weir_jinja_fail(state, "macro '%.60s' takes no keyword argument '%.60s'", node->name->bytes, key.as.string->bytes);
     }
     for (size_t i = node->items.count; i < arguments->count; i++) WEIR_TRY(weir_jinja_list_add(state->arena, varargs, arguments->items[i]));
     if (varargs->count && !(node->operation & WEIR_JINJA_WANTS_VARARGS))
         return weir_jinja_fail(state, "macro '%.60s' takes not more than %zu argument(s)", node->name->bytes, node->items.count);
     if (node->operation & WEIR_JINJA_WANTS_CALLER) WEIR_TRY(weir_jinja_scope_set(state, state->scope, "caller", caller));
     if (node->operation & WEIR_JINJA_WANTS_KWARGS)
-        WEIR_TRY(weir_jinja_scope_set(state, state->scope, "kwargs", (weir_jinja_value){.kind = WEIR_JINJA_DICT, .as.dict = kwargs}));
+        WEIR_TRY(weir_jinja_scope_set(state, state->scope, "kwargs", (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = kwargs }));
     if (node->operation & WEIR_JINJA_WANTS_VARARGS)
-        WEIR_TRY(weir_jinja_scope_set(state, state->scope, "varargs", (weir_jinja_value){.kind = WEIR_JINJA_TUPLE, .as.list = varargs}));
+        WEIR_TRY(weir_jinja_scope_set(state, state->scope, "varargs", (weir_jinja_value){ .kind = WEIR_JINJA_TUPLE, .as.list = varargs }));
     return WEIR_OK;
 }
 

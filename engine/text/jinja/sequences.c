@@ -9,12 +9,12 @@ typedef weir_jinja_value           V;
 typedef const weir_jinja_arguments A;
 
 #define BIND(names)                                                                                                                        \
-    V        given_values[6] = {0};                                                                                                        \
+    V        given_values[6] = { 0 };                                                                                                      \
     unsigned given = 0;                                                                                                                    \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
 
-static V from_list(weir_jinja_kind kind, weir_jinja_list *list) { return (V){.kind = kind, .as.list = list}; }
+static V from_list(weir_jinja_kind kind, weir_jinja_list *list) { return (V){ .kind = kind, .as.list = list }; }
 
 /* a.b.0 of an item, by the rules of a['b']; `fallback` where it is undefined. */
 static weir_status path(S *s, V *out, V item, V attribute, const V *fallback)
@@ -187,7 +187,7 @@ static weir_status filter_length(S *s, V *out, V v, A *a)
 static weir_status filter_list(S *s, V *out, V v, A *a)
 {
     (void)a;
-    const V          all[3] = {weir_jinja_none(), weir_jinja_none(), weir_jinja_none()};
+    const V          all[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_none() };
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(s, &items, v));
     return weir_jinja_slice(s, out, from_list(WEIR_JINJA_LIST, items), all);
@@ -202,7 +202,8 @@ static weir_status filter_items(S *s, V *out, V v, A *a)
     } else if (v.kind == WEIR_JINJA_UNDEFINED) {
         WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
         *out = from_list(WEIR_JINJA_LIST, list);
-    } else return weir_jinja_fail(s, "Can only get item pairs from a mapping.");
+    } else
+        return weir_jinja_fail(s, "Can only get item pairs from a mapping.");
     out->kind = WEIR_JINJA_GENERATOR;
     return WEIR_OK;
 }
@@ -247,7 +248,7 @@ static weir_status filter_last(S *s, V *out, V v, A *a)
 static weir_status filter_reverse(S *s, V *out, V v, A *a)
 {
     (void)a;
-    const V          backwards[3] = {weir_jinja_none(), weir_jinja_none(), weir_jinja_int(-1)};
+    const V          backwards[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_int(-1) };
     weir_jinja_list *items = NULL;
     if (v.kind == WEIR_JINJA_STRING) return weir_jinja_slice(s, out, v, backwards);
     WEIR_TRY(weir_jinja_items(s, &items, v));
@@ -292,7 +293,7 @@ static A rest_of(A *a, size_t from)
 {
     const size_t skip = from < a->count ? from : a->count;
     V           *rest = skip ? a->items + skip : a->items;
-    return (weir_jinja_arguments){.items = rest, .count = a->count - skip, .names = a->names, .named = a->named, .n_named = a->n_named};
+    return (weir_jinja_arguments){ .items = rest, .count = a->count - skip, .names = a->names, .named = a->named, .n_named = a->n_named };
 }
 
 /* select, reject (by the item) and selectattr, rejectattr (by an attribute): a test by name, or truth. */
@@ -310,8 +311,10 @@ static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wante
         bool holds = false;
         WEIR_TRY(weir_jinja_step(s, 0));
         if (by_attribute) WEIR_TRY(path(s, &subject, subject, a->items[0], NULL));
-        if (a->count > test_at) WEIR_TRY(weir_jinja_apply_test(s, &holds, a->items[test_at].as.string, subject, &rest));
-        else holds = weir_jinja_truth(subject);
+        if (a->count > test_at)
+            WEIR_TRY(weir_jinja_apply_test(s, &holds, a->items[test_at].as.string, subject, &rest));
+        else
+            holds = weir_jinja_truth(subject);
         if (holds == wanted) WEIR_TRY(weir_jinja_list_add(s->arena, list, items->items[i]));
     }
     *out = from_list(WEIR_JINJA_GENERATOR, list);
@@ -328,9 +331,12 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
     const V                   *attribute = NULL, *fallback = NULL;
     const weir_jinja_arguments rest = rest_of(a, 1);
     for (size_t i = 0; i < a->n_named && a->count == 0; i++) {
-        if (weir_jinja_string_is(a->names[i], "attribute")) attribute = &a->named[i];
-        else if (weir_jinja_string_is(a->names[i], "default")) fallback = &a->named[i];
-        else return weir_jinja_fail(s, "map has no argument '%.60s'", a->names[i]->bytes);
+        if (weir_jinja_string_is(a->names[i], "attribute"))
+            attribute = &a->named[i];
+        else if (weir_jinja_string_is(a->names[i], "default"))
+            fallback = &a->named[i];
+        else
+            return weir_jinja_fail(s, "map has no argument '%.60s'", a->names[i]->bytes);
     }
     if (!attribute && (a->count == 0 || a->items[0].kind != WEIR_JINJA_STRING))
         return weir_jinja_fail(s, "map wants a filter or an attribute");
@@ -339,8 +345,10 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
     for (size_t i = 0; items && i < items->count; i++) {
         V mapped;
         WEIR_TRY(weir_jinja_step(s, 0));
-        if (attribute) WEIR_TRY(path(s, &mapped, items->items[i], *attribute, fallback));
-        else WEIR_TRY(weir_jinja_apply_filter(s, &mapped, a->items[0].as.string, items->items[i], &rest));
+        if (attribute)
+            WEIR_TRY(path(s, &mapped, items->items[i], *attribute, fallback));
+        else
+            WEIR_TRY(weir_jinja_apply_filter(s, &mapped, a->items[0].as.string, items->items[i], &rest));
         WEIR_TRY(weir_jinja_list_add(s->arena, list, mapped));
     }
     *out = from_list(WEIR_JINJA_GENERATOR, list);
@@ -348,26 +356,26 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
 }
 
 const weir_jinja_filter_entry weir_jinja_sequence_filters[] = {
-    {"length", filter_length},
-    {"count", filter_length},
-    {"list", filter_list},
-    {"items", filter_items},
-    {"dictsort", filter_dictsort},
-    {"join", filter_join},
-    {"first", filter_first},
-    {"last", filter_last},
-    {"reverse", filter_reverse},
-    {"sort", filter_sort},
-    {"unique", filter_unique},
-    {"min", filter_min},
-    {"max", filter_max},
-    {"sum", filter_sum},
-    {"select", filter_select},
-    {"reject", filter_reject},
-    {"selectattr", filter_selectattr},
-    {"rejectattr", filter_rejectattr},
-    {"map", filter_map},
-    {"batch", filter_batch},
-    {"slice", filter_slice},
-    {NULL, NULL},
+    { "length", filter_length },
+    { "count", filter_length },
+    { "list", filter_list },
+    { "items", filter_items },
+    { "dictsort", filter_dictsort },
+    { "join", filter_join },
+    { "first", filter_first },
+    { "last", filter_last },
+    { "reverse", filter_reverse },
+    { "sort", filter_sort },
+    { "unique", filter_unique },
+    { "min", filter_min },
+    { "max", filter_max },
+    { "sum", filter_sum },
+    { "select", filter_select },
+    { "reject", filter_reject },
+    { "selectattr", filter_selectattr },
+    { "rejectattr", filter_rejectattr },
+    { "map", filter_map },
+    { "batch", filter_batch },
+    { "slice", filter_slice },
+    { NULL, NULL },
 };

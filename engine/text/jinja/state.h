@@ -136,7 +136,7 @@ WEIR_MUST_CHECK weir_status weir_jinja_to_string(weir_jinja_state *state, weir_j
 WEIR_MUST_CHECK weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *format,
                                               weir_jinja_value v);
 /* repr() of a float; `out` has room for 32 bytes. */
-void                        weir_jinja_float_text(char out[32], double value);
+void weir_jinja_float_text(char out[32], double value);
 
 /* letters.c: case of letters. TITLE is str.title of Python, WORDS the filter title: a word begins behind white space or one of -({[<. */
 typedef enum weir_jinja_case {

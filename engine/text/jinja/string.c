@@ -11,7 +11,7 @@ weir_status weir_jinja_string_view(weir_jinja_arena *arena, weir_jinja_value *ou
 {
     weir_jinja_string *string = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &string, sizeof *string));
-    *string = (weir_jinja_string){.bytes = bytes, .size = size, .count = SIZE_MAX, .origin = origin};
+    *string = (weir_jinja_string){ .bytes = bytes, .size = size, .count = SIZE_MAX, .origin = origin };
     *out = weir_jinja_from_string(string);
     return WEIR_OK;
 }
@@ -43,7 +43,8 @@ size_t weir_jinja_string_count(weir_jinja_string *string)
     size_t        count = 0;
     unsigned char all = 0;
     for (size_t i = 0; i < string->size; i++) all |= (unsigned char)string->bytes[i];
-    if (all < 0x80) count = string->size;
+    if (all < 0x80)
+        count = string->size;
     else
         for (size_t i = 0, size = 0; i < string->size; i += size, count++)
             (void)weir_jinja_decode(string->bytes + i, string->size - i, &size);
@@ -102,8 +103,10 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
     size_t low = 0, high = string->n_spans - 1;
     while (low < high) { /* the first span that ends behind the byte */
         const size_t middle = low + (high - low) / 2;
-        if (string->spans[middle].end > string->base + at) high = middle;
-        else low = middle + 1;
+        if (string->spans[middle].end > string->base + at)
+            high = middle;
+        else
+            low = middle + 1;
     }
     const size_t span_end = string->spans[low].end - string->base;
     if (span_end < *end) *end = span_end;
@@ -182,7 +185,10 @@ bool weir_jinja_is_space(uint32_t code)
 
 /* Building --------------------------------------------------------------------------------------------------------------------- */
 
-weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena) { return (weir_jinja_builder){.arena = arena, .limit = BUILDER_LIMIT}; }
+weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
+{
+    return (weir_jinja_builder){ .arena = arena, .limit = BUILDER_LIMIT };
+}
 
 weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_t size, weir_jinja_origin origin)
 {
@@ -197,7 +203,7 @@ weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_
         return WEIR_OK;
     }
     WEIR_TRY(weir_jinja_grow(builder->arena, &builder->spans, &builder->span_capacity, builder->n_spans, 1, sizeof *builder->spans));
-    builder->spans[builder->n_spans++] = (weir_jinja_span){.end = builder->size, .origin = origin};
+    builder->spans[builder->n_spans++] = (weir_jinja_span){ .end = builder->size, .origin = origin };
     return WEIR_OK;
 }
 

@@ -14,22 +14,22 @@ static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
         const char *name;
         bool        holds;
     } tests[] = {
-        {"defined", kind != WEIR_JINJA_UNDEFINED},
-        {"undefined", kind == WEIR_JINJA_UNDEFINED},
-        {"none", kind == WEIR_JINJA_NONE},
-        {"string", kind == WEIR_JINJA_STRING},
-        {"mapping", kind == WEIR_JINJA_DICT},
-        {"iterable", weir_jinja_iterable(v)},
-        {"sequence", sequence},
-        {"boolean", kind == WEIR_JINJA_BOOL},
-        {"true", kind == WEIR_JINJA_BOOL && v.as.boolean},
-        {"false", kind == WEIR_JINJA_BOOL && !v.as.boolean},
-        {"integer", kind == WEIR_JINJA_INT},
-        {"float", kind == WEIR_JINJA_FLOAT},
-        {"number", weir_jinja_is_number(v)},
-        {"callable", kind == WEIR_JINJA_MACRO || kind == WEIR_JINJA_FUNCTION || kind == WEIR_JINJA_METHOD || kind == WEIR_JINJA_LOOP ||
-                         kind == WEIR_JINJA_UNDEFINED},
-        {"escaped", kind == WEIR_JINJA_STRING && v.as.string->markup},
+        { "defined", kind != WEIR_JINJA_UNDEFINED },
+        { "undefined", kind == WEIR_JINJA_UNDEFINED },
+        { "none", kind == WEIR_JINJA_NONE },
+        { "string", kind == WEIR_JINJA_STRING },
+        { "mapping", kind == WEIR_JINJA_DICT },
+        { "iterable", weir_jinja_iterable(v) },
+        { "sequence", sequence },
+        { "boolean", kind == WEIR_JINJA_BOOL },
+        { "true", kind == WEIR_JINJA_BOOL && v.as.boolean },
+        { "false", kind == WEIR_JINJA_BOOL && !v.as.boolean },
+        { "integer", kind == WEIR_JINJA_INT },
+        { "float", kind == WEIR_JINJA_FLOAT },
+        { "number", weir_jinja_is_number(v) },
+        { "callable", kind == WEIR_JINJA_MACRO || kind == WEIR_JINJA_FUNCTION || kind == WEIR_JINJA_METHOD || kind == WEIR_JINJA_LOOP ||
+                          kind == WEIR_JINJA_UNDEFINED },
+        { "escaped", kind == WEIR_JINJA_STRING && v.as.string->markup },
     };
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (weir_jinja_string_is(name, tests[i].name)) return tests[i].holds;
@@ -42,13 +42,13 @@ static int relation_of(const weir_jinja_string *name)
         const char *names[4];
         int         operation;
     } relations[] = {
-        {{"eq", "equalto", "==", NULL}, WEIR_JINJA_OP('=', '=')},
-        {{"ne", "!=", NULL}, WEIR_JINJA_OP('!', '=')},
-        {{"lt", "lessthan", "<", NULL}, '<'},
-        {{"le", "<=", NULL}, WEIR_JINJA_OP('<', '=')},
-        {{"gt", "greaterthan", ">", NULL}, '>'},
-        {{"ge", ">=", NULL}, WEIR_JINJA_OP('>', '=')},
-        {{"in", NULL}, 'i'},
+        { { "eq", "equalto", "==", NULL }, WEIR_JINJA_OP('=', '=') },
+        { { "ne", "!=", NULL }, WEIR_JINJA_OP('!', '=') },
+        { { "lt", "lessthan", "<", NULL }, '<' },
+        { { "le", "<=", NULL }, WEIR_JINJA_OP('<', '=') },
+        { { "gt", "greaterthan", ">", NULL }, '>' },
+        { { "ge", ">=", NULL }, WEIR_JINJA_OP('>', '=') },
+        { { "in", NULL }, 'i' },
     };
     for (size_t i = 0; i < sizeof relations / sizeof *relations; i++)
         for (size_t k = 0; relations[i].names[k]; k++)
@@ -65,7 +65,7 @@ static bool same_object(weir_jinja_value a, weir_jinja_value b)
     case WEIR_JINJA_BOOL:
     case WEIR_JINJA_INT:
     case WEIR_JINJA_FLOAT:
-    case WEIR_JINJA_FUNCTION: return weir_jinja_equal(a, b, &(int64_t){8});
+    case WEIR_JINJA_FUNCTION: return weir_jinja_equal(a, b, &(int64_t){ 8 });
     case WEIR_JINJA_STRING:
     case WEIR_JINJA_LIST:
     case WEIR_JINJA_TUPLE:

@@ -96,7 +96,7 @@ static weir_status split(weir_jinja_method_call *c)
     if (limit < 0) limit = -1;
     WEIR_TRY(weir_jinja_step(c->state, c->self.as.string->size));
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 4));
-    *c->out = (weir_jinja_value){.kind = WEIR_JINJA_LIST, .as.list = list};
+    *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     if (!weir_jinja_has(c, 0)) return c->variant == LEFT ? split_words(c, list, limit) : split_words_right(c, list, limit);
     WEIR_TRY(want_string(c, 0));
     if (c->given[0].as.string->size == 0) return weir_jinja_fail(c->state, "empty separator");
@@ -115,7 +115,7 @@ static weir_status split_lines(weir_jinja_method_call *c)
     const bool               keep = (c->mask & 1) && weir_jinja_truth(c->given[0]);
     WEIR_TRY(weir_jinja_step(c->state, s->size));
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 4));
-    *c->out = (weir_jinja_value){.kind = WEIR_JINJA_LIST, .as.list = list};
+    *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     size_t begin = 0;
     for (size_t at = 0, size = 0; at < s->size; at += size) {
         if (!ends_line(weir_jinja_decode(s->bytes + at, s->size - at, &size))) continue;
@@ -137,8 +137,8 @@ static weir_status has_affix(weir_jinja_method_call *c)
 {
     weir_jinja_value self = c->self;
     if (c->mask & 6) {
-        const weir_jinja_value bounds[3] = {weir_jinja_has(c, 1) ? c->given[1] : weir_jinja_none(),
-                                            weir_jinja_has(c, 2) ? c->given[2] : weir_jinja_none(), weir_jinja_none()};
+        const weir_jinja_value bounds[3] = { weir_jinja_has(c, 1) ? c->given[1] : weir_jinja_none(),
+                                             weir_jinja_has(c, 2) ? c->given[2] : weir_jinja_none(), weir_jinja_none() };
         WEIR_TRY(weir_jinja_slice(c->state, &self, self, bounds));
     }
     *c->out = weir_jinja_bool(false);
@@ -247,7 +247,7 @@ static weir_status find(weir_jinja_method_call *c)
     if (hit == SIZE_MAX && (c->variant & WEIR_JINJA_FIND_OR_FAIL)) return weir_jinja_fail(c->state, "substring not found");
     *c->out = weir_jinja_int(-1);
     if (hit == SIZE_MAX) return WEIR_OK;
-    weir_jinja_string before = {.bytes = s->bytes, .size = hit, .count = SIZE_MAX};
+    weir_jinja_string before = { .bytes = s->bytes, .size = hit, .count = SIZE_MAX };
     *c->out = weir_jinja_int((int64_t)weir_jinja_string_count(&before));
     return WEIR_OK;
 }
@@ -264,7 +264,7 @@ static weir_status partition(weir_jinja_method_call *c)
     WEIR_TRY(add_part(c, list, 0, a));
     WEIR_TRY(add_part(c, list, a, b));
     WEIR_TRY(add_part(c, list, b, s->size));
-    *c->out = (weir_jinja_value){.kind = WEIR_JINJA_TUPLE, .as.list = list};
+    *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_TUPLE, .as.list = list };
     return WEIR_OK;
 }
 
@@ -291,8 +291,8 @@ static weir_status all_are(weir_jinja_method_call *c)
 
 static weir_status is_case(weir_jinja_method_call *c)
 {
-    static weir_jinja_string   lower = {.bytes = "lower", .size = 5, .count = 5}, upper = {.bytes = "upper", .size = 5, .count = 5};
-    const weir_jinja_arguments none = {0};
+    static weir_jinja_string   lower = { .bytes = "lower", .size = 5, .count = 5 }, upper = { .bytes = "upper", .size = 5, .count = 5 };
+    const weir_jinja_arguments none = { 0 };
     bool                       holds = false;
     WEIR_TRY(weir_jinja_apply_test(c->state, &holds, c->variant == WEIR_JINJA_LOWER ? &lower : &upper, c->self, &none));
     *c->out = weir_jinja_bool(holds);
@@ -319,52 +319,52 @@ static weir_status justify(weir_jinja_method_call *c)
 }
 
 const weir_jinja_method weir_jinja_text_methods[] = {
-    {WEIR_JINJA_STRING, "strip", "chars", strip, LEFT | RIGHT, 0},
-    {WEIR_JINJA_STRING, "lstrip", "chars", strip, LEFT, 0},
-    {WEIR_JINJA_STRING, "rstrip", "chars", strip, RIGHT, 0},
-    {WEIR_JINJA_STRING, "split", "sep maxsplit", split, LEFT, 0},
-    {WEIR_JINJA_STRING, "rsplit", "sep maxsplit", split, RIGHT, 0},
-    {WEIR_JINJA_STRING, "splitlines", "keepends", split_lines, 0, 0},
-    {WEIR_JINJA_STRING, "startswith", "prefix start end", has_affix, LEFT, 1},
-    {WEIR_JINJA_STRING, "endswith", "suffix start end", has_affix, RIGHT, 1},
-    {WEIR_JINJA_STRING, "removeprefix", "prefix", remove_affix, LEFT, 1},
-    {WEIR_JINJA_STRING, "removesuffix", "suffix", remove_affix, RIGHT, 1},
-    {WEIR_JINJA_STRING, "replace", "old new count", replace, 0, 2},
-    {WEIR_JINJA_STRING, "upper", "", change_case, WEIR_JINJA_UPPER, 0},
-    {WEIR_JINJA_STRING, "lower", "", change_case, WEIR_JINJA_LOWER, 0},
-    {WEIR_JINJA_STRING, "title", "", change_case, WEIR_JINJA_TITLE, 0},
-    {WEIR_JINJA_STRING, "capitalize", "", change_case, WEIR_JINJA_CAPITALIZE, 0},
-    {WEIR_JINJA_STRING, "join", "iterable", join, 0, 1},
-    {WEIR_JINJA_STRING, "find", "sub", find, 0, 1},
-    {WEIR_JINJA_STRING, "rfind", "sub", find, WEIR_JINJA_FIND_LAST, 1},
-    {WEIR_JINJA_STRING, "index", "sub", find, WEIR_JINJA_FIND_OR_FAIL, 1},
-    {WEIR_JINJA_STRING, "rindex", "sub", find, WEIR_JINJA_FIND_LAST | WEIR_JINJA_FIND_OR_FAIL, 1},
-    {WEIR_JINJA_STRING, "count", "sub", find, WEIR_JINJA_FIND_COUNT, 1},
-    {WEIR_JINJA_STRING, "partition", "sep", partition, LEFT, 1},
-    {WEIR_JINJA_STRING, "rpartition", "sep", partition, RIGHT, 1},
-    {WEIR_JINJA_STRING, "isdigit", "", all_are, IS_DIGIT, 0},
-    {WEIR_JINJA_STRING, "isdecimal", "", all_are, IS_DIGIT, 0},
-    {WEIR_JINJA_STRING, "isnumeric", "", all_are, IS_DIGIT, 0},
-    {WEIR_JINJA_STRING, "isspace", "", all_are, IS_SPACE, 0},
-    {WEIR_JINJA_STRING, "isalpha", "", all_are, IS_ALPHA, 0},
-    {WEIR_JINJA_STRING, "isalnum", "", all_are, IS_ALNUM, 0},
-    {WEIR_JINJA_STRING, "isascii", "", all_are, IS_ASCII, 0},
-    {WEIR_JINJA_STRING, "islower", "", is_case, WEIR_JINJA_LOWER, 0},
-    {WEIR_JINJA_STRING, "isupper", "", is_case, WEIR_JINJA_UPPER, 0},
-    {WEIR_JINJA_STRING, "ljust", "width fillchar", justify, LEFT, 1},
-    {WEIR_JINJA_STRING, "rjust", "width fillchar", justify, RIGHT, 1},
-    {WEIR_JINJA_STRING, "center", "width fillchar", justify, LEFT | RIGHT, 1},
-    {WEIR_JINJA_STRING, "casefold", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "encode", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "expandtabs", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "format", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "format_map", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "isidentifier", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "isprintable", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "istitle", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "maketrans", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "swapcase", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "translate", "", NULL, 0, 0},
-    {WEIR_JINJA_STRING, "zfill", "", NULL, 0, 0},
+    { WEIR_JINJA_STRING, "strip", "chars", strip, LEFT | RIGHT, 0 },
+    { WEIR_JINJA_STRING, "lstrip", "chars", strip, LEFT, 0 },
+    { WEIR_JINJA_STRING, "rstrip", "chars", strip, RIGHT, 0 },
+    { WEIR_JINJA_STRING, "split", "sep maxsplit", split, LEFT, 0 },
+    { WEIR_JINJA_STRING, "rsplit", "sep maxsplit", split, RIGHT, 0 },
+    { WEIR_JINJA_STRING, "splitlines", "keepends", split_lines, 0, 0 },
+    { WEIR_JINJA_STRING, "startswith", "prefix start end", has_affix, LEFT, 1 },
+    { WEIR_JINJA_STRING, "endswith", "suffix start end", has_affix, RIGHT, 1 },
+    { WEIR_JINJA_STRING, "removeprefix", "prefix", remove_affix, LEFT, 1 },
+    { WEIR_JINJA_STRING, "removesuffix", "suffix", remove_affix, RIGHT, 1 },
+    { WEIR_JINJA_STRING, "replace", "old new count", replace, 0, 2 },
+    { WEIR_JINJA_STRING, "upper", "", change_case, WEIR_JINJA_UPPER, 0 },
+    { WEIR_JINJA_STRING, "lower", "", change_case, WEIR_JINJA_LOWER, 0 },
+    { WEIR_JINJA_STRING, "title", "", change_case, WEIR_JINJA_TITLE, 0 },
+    { WEIR_JINJA_STRING, "capitalize", "", change_case, WEIR_JINJA_CAPITALIZE, 0 },
+    { WEIR_JINJA_STRING, "join", "iterable", join, 0, 1 },
+    { WEIR_JINJA_STRING, "find", "sub", find, 0, 1 },
+    { WEIR_JINJA_STRING, "rfind", "sub", find, WEIR_JINJA_FIND_LAST, 1 },
+    { WEIR_JINJA_STRING, "index", "sub", find, WEIR_JINJA_FIND_OR_FAIL, 1 },
+    { WEIR_JINJA_STRING, "rindex", "sub", find, WEIR_JINJA_FIND_LAST | WEIR_JINJA_FIND_OR_FAIL, 1 },
+    { WEIR_JINJA_STRING, "count", "sub", find, WEIR_JINJA_FIND_COUNT, 1 },
+    { WEIR_JINJA_STRING, "partition", "sep", partition, LEFT, 1 },
+    { WEIR_JINJA_STRING, "rpartition", "sep", partition, RIGHT, 1 },
+    { WEIR_JINJA_STRING, "isdigit", "", all_are, IS_DIGIT, 0 },
+    { WEIR_JINJA_STRING, "isdecimal", "", all_are, IS_DIGIT, 0 },
+    { WEIR_JINJA_STRING, "isnumeric", "", all_are, IS_DIGIT, 0 },
+    { WEIR_JINJA_STRING, "isspace", "", all_are, IS_SPACE, 0 },
+    { WEIR_JINJA_STRING, "isalpha", "", all_are, IS_ALPHA, 0 },
+    { WEIR_JINJA_STRING, "isalnum", "", all_are, IS_ALNUM, 0 },
+    { WEIR_JINJA_STRING, "isascii", "", all_are, IS_ASCII, 0 },
+    { WEIR_JINJA_STRING, "islower", "", is_case, WEIR_JINJA_LOWER, 0 },
+    { WEIR_JINJA_STRING, "isupper", "", is_case, WEIR_JINJA_UPPER, 0 },
+    { WEIR_JINJA_STRING, "ljust", "width fillchar", justify, LEFT, 1 },
+    { WEIR_JINJA_STRING, "rjust", "width fillchar", justify, RIGHT, 1 },
+    { WEIR_JINJA_STRING, "center", "width fillchar", justify, LEFT | RIGHT, 1 },
+    { WEIR_JINJA_STRING, "casefold", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "encode", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "expandtabs", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "format", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "format_map", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "isidentifier", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "isprintable", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "istitle", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "maketrans", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "swapcase", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "translate", "", NULL, 0, 0 },
+    { WEIR_JINJA_STRING, "zfill", "", NULL, 0, 0 },
 };
 const int weir_jinja_text_methods_count = sizeof weir_jinja_text_methods / sizeof *weir_jinja_text_methods;

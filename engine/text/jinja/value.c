@@ -185,7 +185,7 @@ weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir
     list->items[0] = a;
     list->items[1] = b;
     list->count = 2;
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_TUPLE, .as.list = list};
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_TUPLE, .as.list = list };
     return WEIR_OK;
 }
 
@@ -245,7 +245,7 @@ weir_jinja_entry *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_v
 
 weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes, size_t size)
 {
-    weir_jinja_string string = {.bytes = bytes, .size = size, .count = SIZE_MAX};
+    weir_jinja_string string = { .bytes = bytes, .size = size, .count = SIZE_MAX };
     return weir_jinja_dict_find(dict, weir_jinja_from_string(&string));
 }
 
@@ -266,7 +266,7 @@ weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict, 
     }
     if (dict->count >= UINT32_MAX / 4) return WEIR_EFULL;
     WEIR_TRY(weir_jinja_grow(arena, &dict->entries, &dict->capacity, dict->count, 1, sizeof *dict->entries));
-    dict->entries[dict->count++] = (weir_jinja_entry){.key = key, .value = value, .hash = hash, .live = true};
+    dict->entries[dict->count++] = (weir_jinja_entry){ .key = key, .value = value, .hash = hash, .live = true };
     dict->live++;
     if (dict->count <= FEW_ENTRIES) return WEIR_OK;
     if (dict->n_slots >= dict->count * 2) {
@@ -313,7 +313,7 @@ static weir_status read_array(const json_reader *reader, weir_jinja_value *out, 
         list->count++;
     }
     list->user = reader->origin != WEIR_JINJA_TEMPLATE;
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_LIST, .as.list = list};
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     return WEIR_OK;
 }
 
@@ -330,7 +330,7 @@ static weir_status read_object(const json_reader *reader, weir_jinja_value *out,
         WEIR_TRY(weir_jinja_dict_set(reader->arena, dict, key, value));
     }
     dict->user = reader->origin != WEIR_JINJA_TEMPLATE;
-    *out = (weir_jinja_value){.kind = WEIR_JINJA_DICT, .as.dict = dict};
+    *out = (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = dict };
     return WEIR_OK;
 }
 
@@ -354,6 +354,6 @@ static weir_status read_json(const json_reader *reader, weir_jinja_value *out, c
 
 weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json, weir_jinja_origin origin, bool copy)
 {
-    const json_reader reader = {.arena = arena, .origin = origin, .copy = copy};
+    const json_reader reader = { .arena = arena, .origin = origin, .copy = copy };
     return read_json(&reader, out, json, JSON_DEPTH);
 }

@@ -43,7 +43,7 @@ typedef struct weir_jinja_string {
     const char            *bytes;
     size_t                 size;
     size_t                 count;         /* code points; SIZE_MAX until somebody asks */
-    const weir_jinja_span *spans;         /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base + size */
+    const weir_jinja_span *spans; /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base + size */
     size_t                 n_spans, base; /* byte i of the string is byte base + i of the spans */
     weir_jinja_origin      origin;
     bool                   markup; /* went through `safe` or `escape`: joining by + escapes the other side, as markupsafe does */
@@ -88,7 +88,7 @@ typedef struct weir_jinja_entry {
 struct weir_jinja_dict {
     weir_jinja_entry *entries;
     size_t            count, capacity, live; /* count: with the removed ones */
-    uint32_t         *slots;                 /* open addressing, entry + 1; power of two; NULL while there are few */
+    uint32_t         *slots; /* open addressing, entry + 1; power of two; NULL while there are few */
     size_t            n_slots;
     bool              user;
 };
@@ -99,17 +99,17 @@ struct weir_jinja_bound {
     int              method;
 };
 
-static inline weir_jinja_value weir_jinja_none(void) { return (weir_jinja_value){.kind = WEIR_JINJA_NONE}; }
+static inline weir_jinja_value weir_jinja_none(void) { return (weir_jinja_value){ .kind = WEIR_JINJA_NONE }; }
 static inline weir_jinja_value weir_jinja_undefined(const char *name)
 {
-    return (weir_jinja_value){.kind = WEIR_JINJA_UNDEFINED, .as.name = name};
+    return (weir_jinja_value){ .kind = WEIR_JINJA_UNDEFINED, .as.name = name };
 }
-static inline weir_jinja_value weir_jinja_bool(bool value) { return (weir_jinja_value){.kind = WEIR_JINJA_BOOL, .as.boolean = value}; }
-static inline weir_jinja_value weir_jinja_int(int64_t value) { return (weir_jinja_value){.kind = WEIR_JINJA_INT, .as.integer = value}; }
-static inline weir_jinja_value weir_jinja_float(double value) { return (weir_jinja_value){.kind = WEIR_JINJA_FLOAT, .as.real = value}; }
+static inline weir_jinja_value weir_jinja_bool(bool value) { return (weir_jinja_value){ .kind = WEIR_JINJA_BOOL, .as.boolean = value }; }
+static inline weir_jinja_value weir_jinja_int(int64_t value) { return (weir_jinja_value){ .kind = WEIR_JINJA_INT, .as.integer = value }; }
+static inline weir_jinja_value weir_jinja_float(double value) { return (weir_jinja_value){ .kind = WEIR_JINJA_FLOAT, .as.real = value }; }
 static inline weir_jinja_value weir_jinja_from_string(weir_jinja_string *string)
 {
-    return (weir_jinja_value){.kind = WEIR_JINJA_STRING, .as.string = string};
+    return (weir_jinja_value){ .kind = WEIR_JINJA_STRING, .as.string = string };
 }
 static inline bool weir_jinja_is_list(weir_jinja_value v)
 {
@@ -128,11 +128,11 @@ const char *weir_jinja_type_name(weir_jinja_value v);
 bool        weir_jinja_truth(weir_jinja_value v);
 /* ==; containers by content. *budget pays for the work, one for each value and each KiB of text: below zero the answer means nothing and
  * the caller ends in EFULL. Values nested deeper than a limit count as different. */
-bool        weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget);
+bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget);
 /* *order < 0, 0, > 0; false when the two have no order. */
-bool        weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget);
+bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget);
 /* Whether it can be a key: scalars, and short tuples of them. */
-bool        weir_jinja_hashable(weir_jinja_value v);
+bool weir_jinja_hashable(weir_jinja_value v);
 
 WEIR_MUST_CHECK weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity);
 WEIR_MUST_CHECK weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list, weir_jinja_value item);

@@ -10,8 +10,7 @@
 
 #include "engine/cli/command.h"
 
-namespace
-{
+namespace {
 
 const char              *ran = nullptr; /* name of the command that ran last */
 std::vector<std::string> model_paths;
@@ -38,8 +37,7 @@ int weir_run_eval_retrieval(const weir_arguments *arguments) { return note_run(a
 int weir_run_eval_perplexity(const weir_arguments *arguments) { return note_run(arguments); }
 }
 
-namespace
-{
+namespace {
 
 using Words = std::vector<const char *>;
 

@@ -9,8 +9,7 @@
 #include "engine/config/config.h"
 #include "engine/config/keys.h"
 
-namespace
-{
+namespace {
 
 struct Config {
     std::unique_ptr<weir_config> value = std::make_unique<weir_config>();

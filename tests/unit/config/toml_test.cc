@@ -4,8 +4,7 @@
 
 #include "engine/config/toml.h"
 
-namespace
-{
+namespace {
 
 struct Document {
     weir_toml  *toml = nullptr;

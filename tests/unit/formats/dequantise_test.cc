@@ -62,10 +62,10 @@ TEST(Dequantise, EveryBlockTypeIsBitExact)
 {
     const Directory golden = open("quant_blocks.safetensors");
     int             n_types = 0;
-    for (const Block &block : { Block{ "Q4_0", WEIR_Q4_0 }, Block{ "Q4_1", WEIR_Q4_1 }, Block{ "Q5_0", WEIR_Q5_0 },
-                                Block{ "Q5_1", WEIR_Q5_1 }, Block{ "Q8_0", WEIR_Q8_0 }, Block{ "Q2_K", WEIR_Q2_K },
-                                Block{ "Q3_K", WEIR_Q3_K }, Block{ "Q4_K", WEIR_Q4_K }, Block{ "Q5_K", WEIR_Q5_K },
-                                Block{ "Q6_K", WEIR_Q6_K }, Block{ "IQ4_NL", WEIR_IQ4_NL }, Block{ "IQ4_XS", WEIR_IQ4_XS } }) {
+    for (const Block &block :
+         { Block{ "Q4_0", WEIR_Q4_0 }, Block{ "Q4_1", WEIR_Q4_1 }, Block{ "Q5_0", WEIR_Q5_0 }, Block{ "Q5_1", WEIR_Q5_1 },
+           Block{ "Q8_0", WEIR_Q8_0 }, Block{ "Q2_K", WEIR_Q2_K }, Block{ "Q3_K", WEIR_Q3_K }, Block{ "Q4_K", WEIR_Q4_K },
+           Block{ "Q5_K", WEIR_Q5_K }, Block{ "Q6_K", WEIR_Q6_K }, Block{ "IQ4_NL", WEIR_IQ4_NL }, Block{ "IQ4_XS", WEIR_IQ4_XS } }) {
         const auto raw = read<uint8_t>(golden, std::string(block.name) + ".raw");
         const auto wanted = read<float>(golden, std::string(block.name) + ".f32");
         ASSERT_EQ(weir_row_bytes(block.dtype, (int64_t)wanted.size()), raw.size()) << block.name;
@@ -99,10 +99,14 @@ TEST(Dequantise, AllHalfPatterns)
     EXPECT_EQ(crc32(words), 684059956u);
     for (uint32_t i = 0; i < 65536; i++) {
         const float half = weir_f16_to_f32((uint16_t)i), brain = weir_bf16_to_f32((uint16_t)i);
-        if (!std::isnan(half)) ASSERT_EQ(weir_f16_from_f32(half), i);
-        else ASSERT_TRUE(std::isnan(weir_f16_to_f32(weir_f16_from_f32(half))));
-        if (!std::isnan(brain)) ASSERT_EQ(weir_bf16_from_f32(brain), i);
-        else ASSERT_TRUE(std::isnan(weir_bf16_to_f32(weir_bf16_from_f32(brain))));
+        if (!std::isnan(half))
+            ASSERT_EQ(weir_f16_from_f32(half), i);
+        else
+            ASSERT_TRUE(std::isnan(weir_f16_to_f32(weir_f16_from_f32(half))));
+        if (!std::isnan(brain))
+            ASSERT_EQ(weir_bf16_from_f32(brain), i);
+        else
+            ASSERT_TRUE(std::isnan(weir_bf16_to_f32(weir_bf16_from_f32(brain))));
     }
 }
 

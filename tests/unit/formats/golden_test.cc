@@ -81,13 +81,14 @@ TEST(Golden, EveryContainerOpens)
 void expect_tensors(const Directory &directory, const json_t *tensors)
 {
     const std::map<std::string, weir_dtype> dtypes = {
-        { "float32", WEIR_F32 }, { "int32", WEIR_I32 }, { "int16", WEIR_I16 }, { "uint8", WEIR_U8 }, { "int64", WEIR_I64 },
+        { "float32", WEIR_F32 },   { "int32", WEIR_I32 },   { "int16", WEIR_I16 }, { "uint8", WEIR_U8 },    { "int64", WEIR_I64 },
         { "bfloat16", WEIR_BF16 }, { "float64", WEIR_F64 }, { "bool", WEIR_BOOL }, { "float16", WEIR_F16 },
     };
     EXPECT_EQ(weir_tensor_directory_count(directory.get()), json_object_size(tensors));
     const char *name;
     json_t     *entry;
-    json_object_foreach((json_t *)tensors, name, entry) {
+    json_object_foreach((json_t *)tensors, name, entry)
+    {
         const weir_tensor *tensor = weir_tensor_directory_find(directory.get(), name);
         ASSERT_NE(tensor, nullptr) << name;
         std::vector<int64_t> wanted;
@@ -119,7 +120,8 @@ TEST(Golden, ShapesAreThoseOfTheIndexes)
         json_t     *root = read_json(entry.path() / "golden.json");
         const char *file;
         json_t     *value;
-        json_object_foreach(json_object_get(root, "files"), file, value) {
+        json_object_foreach(json_object_get(root, "files"), file, value)
+        {
             expect_tensors(open(entry.path() / file), json_object_get(value, "tensors"));
             n++;
         }
@@ -204,9 +206,9 @@ TEST(Golden, ConfigMetadataPrefersTextConfig)
 
 TEST(Golden, ShardsMakeOneDirectory)
 {
-    Directory shards = open(models + "qwen3-untied");
-    Directory first = open(models + "qwen3-untied/model-00001-of-00002.safetensors");
-    Directory second = open(models + "qwen3-untied/model-00002-of-00002.safetensors");
+    Directory    shards = open(models + "qwen3-untied");
+    Directory    first = open(models + "qwen3-untied/model-00001-of-00002.safetensors");
+    Directory    second = open(models + "qwen3-untied/model-00002-of-00002.safetensors");
     const size_t n = weir_tensor_directory_count(shards.get());
     EXPECT_EQ(n, weir_tensor_directory_count(first.get()) + weir_tensor_directory_count(second.get()));
     for (size_t i = 0; i < n; i++) {

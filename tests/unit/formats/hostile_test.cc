@@ -67,10 +67,10 @@ string problem(weir_container container, const string &bytes)
 string gguf_problem(const string &bytes) { return problem(WEIR_CONTAINER_GGUF, bytes); }
 string safetensors_problem(const string &bytes) { return problem(WEIR_CONTAINER_SAFETENSORS, bytes); }
 
-#define EXPECT_SAYS(actual, part)                                      \
-    do {                                                               \
-        const string said = (actual);                                  \
-        EXPECT_NE(said.find(part), string::npos) << "said: " << said;  \
+#define EXPECT_SAYS(actual, part)                                                                                                          \
+    do {                                                                                                                                   \
+        const string said = (actual);                                                                                                      \
+        EXPECT_NE(said.find(part), string::npos) << "said: " << said;                                                                      \
     } while (0)
 
 /* ---- GGUF by hand ------------------------------------------------------------------------------------------------------------- */
@@ -119,8 +119,8 @@ TEST(HostileGguf, Strings)
         EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(STRING) + u64(length))), "does not fit in the file");
         EXPECT_SAYS(gguf_problem(one_key(ARRAY, u32(I64) + u64(length))), "are left of the file");
     }
-    for (const string &name : { string(""), string("a\0b", 3), string("\xc3"), string("\xed\xa0\x80"), string("\xc0\x80"),
-                                string(1025, 'x') }) {
+    for (const string &name :
+         { string(""), string("a\0b", 3), string("\xc3"), string("\xed\xa0\x80"), string("\xc0\x80"), string(1025, 'x') }) {
         EXPECT_SAYS(gguf_problem(gguf({ key(name, U8, "\1") }, {}, 0)), "a metadata key is empty");
         EXPECT_SAYS(gguf_problem(gguf({}, { entry(name, { 8 }, 0, 0) }, 32)), "a tensor's name is empty");
     }
@@ -337,7 +337,7 @@ TEST(Hostile, EveryTruncationIsAnError)
 /* ---- sets of files ------------------------------------------------------------------------------------------------------------ */
 
 class Sets : public ::testing::Test {
-protected:
+  protected:
     void SetUp() override
     {
         folder = string(getenv("TEST_TMPDIR")) + "/set";
@@ -417,8 +417,8 @@ TEST_F(Sets, Index)
     EXPECT_EQ(weir_tensor_directory_count(opened.get()), 2u);
     EXPECT_EQ(weir_tensor_directory_find(opened.get(), "a")->file, 0);
     EXPECT_EQ(weir_tensor_directory_find(opened.get(), "extra"), nullptr);
-    for (const char *file : { "../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..", "", "config.json",
-                              "x\\u0000.safetensors" }) {
+    for (const char *file :
+         { "../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..", "", "config.json", "x\\u0000.safetensors" }) {
         write(index, index_of("{\"a\":\"" + string(file) + "\"}"));
         EXPECT_SAYS(open(""), "is not the name of a .safetensors file in the same folder");
     }

@@ -25,9 +25,9 @@ std::string nested(size_t depth) { return std::string(depth, '[') + std::string(
 
 TEST(Json, ReadsValues)
 {
-    weir_error  error = {};
-    json_t     *value = nullptr;
-    const char  text[] = "{\"a\": [1, 2.5, \"x\\u0000y\"], \"b\": {\"c\": true}}";
+    weir_error error = {};
+    json_t    *value = nullptr;
+    const char text[] = "{\"a\": [1, 2.5, \"x\\u0000y\"], \"b\": {\"c\": true}}";
     ASSERT_EQ(weir_json_parse(&value, text, sizeof text - 1, "t.json", 2, &error), WEIR_OK) << error.text;
     const json_t *a = json_object_get(value, "a");
     EXPECT_EQ(json_integer_value(json_array_get(a, 0)), 1);
@@ -58,8 +58,27 @@ TEST(Json, RefusesWhatIsNotStrictJson)
 {
     EXPECT_EQ(problem("{\"a\": 1,\n \"a\": 2}").rfind("t.json:2:", 0), 0u);
     const std::string bad[] = {
-        "", " ", "{", "[1,]", "{\"a\"}", "nul", "[1] 2", "\"\xff\"", "\"\\ud800\"", "\"\n\"", "1e999", "123456789012345678901234567890",
-        "{\"a\\u0000\": 1}", "'a'", "[01]", "{a: 1}", "\"a", "// x\n1", std::string("[1]\0", 4), "NaN", "-",
+        "",
+        " ",
+        "{",
+        "[1,]",
+        "{\"a\"}",
+        "nul",
+        "[1] 2",
+        "\"\xff\"",
+        "\"\\ud800\"",
+        "\"\n\"",
+        "1e999",
+        "123456789012345678901234567890",
+        "{\"a\\u0000\": 1}",
+        "'a'",
+        "[01]",
+        "{a: 1}",
+        "\"a",
+        "// x\n1",
+        std::string("[1]\0", 4),
+        "NaN",
+        "-",
     };
     for (const std::string &text : bad) EXPECT_NE(problem(text), "") << text;
 }

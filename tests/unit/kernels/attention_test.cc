@@ -28,7 +28,7 @@ struct Sequence {
     void write(int32_t first, int32_t n) const
     {
         const weir_kv_segment segment = pages.segment(0, n, first);
-        weir_kv_write_args args = {};
+        weir_kv_write_args    args = {};
         args.k = k.data() + first * shape.kv_heads * shape.key_dim;
         args.v = v.data() + first * shape.kv_heads * shape.value_dim;
         args.segments = &segment;
@@ -66,25 +66,25 @@ weir_attention_args args_of(const Shape &shape, const float *q, float *out, cons
 // Rows [first, first + n) of the sequence's queries in one call.
 Floats attend(const weir_kernel &kernel, const Sequence &sequence, int32_t first, int32_t n, int n_threads = 2)
 {
-    const Shape &shape = sequence.shape;
-    Floats out((size_t)(n * shape.heads * shape.value_dim), NAN);
+    const Shape                       &shape = sequence.shape;
+    Floats                             out((size_t)(n * shape.heads * shape.value_dim), NAN);
     const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, n, shape.n_past + first) };
-    const weir_attention_args args = args_of(shape, sequence.q.data() + first * shape.heads * shape.key_dim, out.data(), segments);
+    const weir_attention_args          args = args_of(shape, sequence.q.data() + first * shape.heads * shape.key_dim, out.data(), segments);
     EXPECT_EQ(run(kernel, &args, n_threads), WEIR_OK);
     return out;
 }
 
 std::string text(const weir_kernel &kernel, const Shape &s)
 {
-    return std::string(kernel.name) + " heads " + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " dims " + std::to_string(s.key_dim) + "," +
-           std::to_string(s.value_dim) + " past " + std::to_string(s.n_past) + " rows " + std::to_string(s.n_rows) + " window " +
-           std::to_string(s.window) + (s.dtype == WEIR_F16 ? " f16" : " f32");
+    return std::string(kernel.name) + " heads " + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " dims " +
+           std::to_string(s.key_dim) + "," + std::to_string(s.value_dim) + " past " + std::to_string(s.n_past) + " rows " +
+           std::to_string(s.n_rows) + " window " + std::to_string(s.window) + (s.dtype == WEIR_F16 ? " f16" : " f32");
 }
 
 const Shape shapes[] = {
-    { 1, 1, 4, 4, 0, 1, 0, WEIR_F32 },        { 4, 2, 32, 32, 0, 9, 0, WEIR_F16 },     { 4, 2, 16, 24, 31, 3, 0, WEIR_F16 },
-    { 8, 2, 256, 256, 100, 1, 0, WEIR_F16 },  { 8, 2, 256, 256, 0, 33, 0, WEIR_F16 },  { 16, 1, 64, 64, 62, 5, 0, WEIR_F32 },
-    { 7, 1, 128, 128, 1022, 4, 0, WEIR_F16 }, { 8, 2, 64, 128, 2990, 1, 0, WEIR_F16 }, { 6, 2, 20, 12, 2040, 40, 0, WEIR_F32 },
+    { 1, 1, 4, 4, 0, 1, 0, WEIR_F32 },        { 4, 2, 32, 32, 0, 9, 0, WEIR_F16 },       { 4, 2, 16, 24, 31, 3, 0, WEIR_F16 },
+    { 8, 2, 256, 256, 100, 1, 0, WEIR_F16 },  { 8, 2, 256, 256, 0, 33, 0, WEIR_F16 },    { 16, 1, 64, 64, 62, 5, 0, WEIR_F32 },
+    { 7, 1, 128, 128, 1022, 4, 0, WEIR_F16 }, { 8, 2, 64, 128, 2990, 1, 0, WEIR_F16 },   { 6, 2, 20, 12, 2040, 40, 0, WEIR_F32 },
     { 2, 2, 32, 32, 0, 70, 4, WEIR_F16 },     { 4, 1, 32, 32, 1500, 30, 600, WEIR_F16 }, { 4, 4, 64, 64, 2900, 2, 1100, WEIR_F32 },
     { 3, 1, 192, 128, 500, 2, 0, WEIR_F16 },  { 2, 1, 576, 512, 40, 5, 0, WEIR_F16 },
 };
@@ -93,7 +93,7 @@ TEST(Attention, MatchesRef)
 {
     for (const Shape &shape : shapes) {
         const Sequence sequence(shape, 7);
-        const Floats want = attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows);
+        const Floats   want = attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows);
         for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION))
             expect_close(attend(*kernel, sequence, 0, shape.n_rows), want, kernel->atol, kernel->rtol, text(*kernel, shape));
     }
@@ -103,7 +103,7 @@ TEST(Attention, MatchesRef)
 TEST(Attention, RefClosedForm)
 {
     const Shape shape = { 1, 1, 4, 4, 1, 1, 0, WEIR_F32 };
-    Sequence sequence(shape, 1);
+    Sequence    sequence(shape, 1);
     sequence.q = { 2 * std::log(3.0f), 0, 0, 0 };
     sequence.k = { 0, 5, 5, 5, 1, 6, 7, 8 };
     sequence.v = { 4, 0, 8, -4, 0, 4, 8, 4 };
@@ -114,8 +114,9 @@ TEST(Attention, RefClosedForm)
 // A prompt in one call, in chunks on and off the tile grid, token by token, and with any number of threads: the same bits.
 TEST(Attention, BitsDoNotDependOnChunks)
 {
-    for (const Shape &shape : { Shape{ 8, 2, 64, 64, 0, 300, 0, WEIR_F16 }, Shape{ 6, 2, 32, 20, 990, 90, 0, WEIR_F16 }, Shape{ 4, 1, 16, 16, 2030, 60, 0, WEIR_F32 },
-                                Shape{ 3, 3, 32, 32, 980, 130, 1000, WEIR_F16 }, Shape{ 10, 2, 128, 128, 0, 45, 7, WEIR_F16 } }) {
+    for (const Shape &shape : { Shape{ 8, 2, 64, 64, 0, 300, 0, WEIR_F16 }, Shape{ 6, 2, 32, 20, 990, 90, 0, WEIR_F16 },
+                                Shape{ 4, 1, 16, 16, 2030, 60, 0, WEIR_F32 }, Shape{ 3, 3, 32, 32, 980, 130, 1000, WEIR_F16 },
+                                Shape{ 10, 2, 128, 128, 0, 45, 7, WEIR_F16 } }) {
         const Sequence sequence(shape, 11);
         for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
             const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
@@ -135,9 +136,9 @@ TEST(Attention, BitsDoNotDependOnChunks)
 // Rows of later tokens in the pages do not touch earlier queries: a row gives the same bits before they were written.
 TEST(Attention, BitsDoNotDependOnLaterTokens)
 {
-    const Shape shape = { 8, 2, 64, 64, 1000, 50, 0, WEIR_F16 };
+    const Shape    shape = { 8, 2, 64, 64, 1000, 50, 0, WEIR_F16 };
     const Sequence full(shape, 3);
-    Sequence fresh(shape, 3);
+    Sequence       fresh(shape, 3);
     fresh.pages = Pages(shape.dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.n_past + shape.n_rows);
     fresh.write(0, shape.n_past + 1);
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION))
@@ -147,12 +148,15 @@ TEST(Attention, BitsDoNotDependOnLaterTokens)
 // Sequences of unequal length in one call, some without rows, give what each gives alone.
 TEST(Attention, BitsDoNotDependOnTheBatch)
 {
-    const Shape shapes_of[] = { { 8, 2, 32, 32, 2500, 1, 0, WEIR_F16 }, { 8, 2, 32, 32, 0, 70, 0, WEIR_F16 }, { 8, 2, 32, 32, 10, 1, 0, WEIR_F16 },
-                                { 8, 2, 32, 32, 1023, 2, 0, WEIR_F16 }, { 8, 2, 32, 32, 1100, 20, 0, WEIR_F16 } };
+    const Shape                            shapes_of[] = { { 8, 2, 32, 32, 2500, 1, 0, WEIR_F16 },
+                                                           { 8, 2, 32, 32, 0, 70, 0, WEIR_F16 },
+                                                           { 8, 2, 32, 32, 10, 1, 0, WEIR_F16 },
+                                                           { 8, 2, 32, 32, 1023, 2, 0, WEIR_F16 },
+                                                           { 8, 2, 32, 32, 1100, 20, 0, WEIR_F16 } };
     std::vector<std::unique_ptr<Sequence>> sequences;
-    std::vector<weir_kv_segment> segments;
-    Floats q;
-    int32_t n_rows = 0;
+    std::vector<weir_kv_segment>           segments;
+    Floats                                 q;
+    int32_t                                n_rows = 0;
     for (const Shape &shape : shapes_of) {
         sequences.push_back(std::make_unique<Sequence>(shape, 20 + (uint32_t)n_rows));
         segments.push_back(sequences.back()->pages.segment(n_rows, shape.n_rows, shape.n_past));
@@ -161,7 +165,7 @@ TEST(Attention, BitsDoNotDependOnTheBatch)
         n_rows += shape.n_rows;
     }
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
-        Floats out((size_t)n_rows * 8 * 32, NAN), alone;
+        Floats                    out((size_t)n_rows * 8 * 32, NAN), alone;
         const weir_attention_args args = args_of(shapes_of[0], q.data(), out.data(), segments);
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         for (const auto &sequence : sequences) {
@@ -175,7 +179,7 @@ TEST(Attention, BitsDoNotDependOnTheBatch)
 TEST(Attention, GarbageEnds)
 {
     const Shape shape = { 4, 2, 32, 32, 1030, 20, 0, WEIR_F16 };
-    Sequence sequence(shape, 5);
+    Sequence    sequence(shape, 5);
     const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
     for (size_t i = 0; i < sequence.q.size(); i += 7) sequence.q[i] = bad[i % 5];
     for (size_t i = 0; i < sequence.k.size(); i += 11) sequence.k[i] = bad[i % 5];
@@ -186,13 +190,13 @@ TEST(Attention, GarbageEnds)
 
 TEST(Attention, RefusesWhatItCannot)
 {
-    const Shape shape = { 2, 1, 32, 32, 0, 1, 0, WEIR_F16 };
-    const Sequence sequence(shape, 5);
-    Floats out(64);
+    const Shape                        shape = { 2, 1, 32, 32, 0, 1, 0, WEIR_F16 };
+    const Sequence                     sequence(shape, 5);
+    Floats                             out(64);
     const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, 1, 0) };
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
         weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
-        const weir_caps caps = {};
+        const weir_caps     caps = {};
         EXPECT_EQ(kernel->reject(&caps, &args), nullptr);
         args.dtype = WEIR_BF16;
         EXPECT_NE(kernel->reject(&caps, &args), nullptr);

@@ -22,10 +22,10 @@ Convolution convolve(const weir_kernel &kernel, const Floats &u, const Floats &t
                      const std::vector<int32_t> &cuts)
 {
     Convolution result = { Floats(u.size(), NAN), std::move(history) };
-    int32_t row = 0;
+    int32_t     row = 0;
     for (int32_t n : cuts) {
         const weir_recurrent_segment segment = { result.history.data(), nullptr, row, n };
-        const weir_conv1d_args args = { result.y.data(), u.data(), taps.data(), &segment, 1, n_channels, n_taps };
+        const weir_conv1d_args       args = { result.y.data(), u.data(), taps.data(), &segment, 1, n_channels, n_taps };
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
         row += n;
     }
@@ -37,10 +37,12 @@ TEST(Conv1d, MatchesG5)
     const Floats taps = golden("G5.w"), u = golden("G5.u");
     for (const weir_kernel *kernel : all_rows(WEIR_OP_CONV1D)) {
         for (int32_t n : { 1, 2, 3, 4, 9 }) {
-            const Floats first(u.begin(), u.begin() + n * 128);
+            const Floats      first(u.begin(), u.begin() + n * 128);
             const Convolution c = convolve(*kernel, first, taps, Floats(3 * 128, 0), 128, 4, { n });
             expect_close(c.y, golden("G5.y_T" + std::to_string(n)), 1e-6, 1e-5, kernel->name);
-            if (n == 2 || n == 9) { EXPECT_EQ(c.history, golden("G5.history_T" + std::to_string(n))) << kernel->name; }
+            if (n == 2 || n == 9) {
+                EXPECT_EQ(c.history, golden("G5.history_T" + std::to_string(n))) << kernel->name;
+            }
         }
         const Floats five(u.begin(), u.begin() + 5 * 128);
         for (const std::vector<int32_t> &cuts : { std::vector<int32_t>{ 5 }, { 1, 1, 1, 1, 1 }, { 2, 3 } }) {
@@ -54,14 +56,15 @@ TEST(Conv1d, ShapesAndSegments)
 {
     for (const auto &shape : { std::pair<int64_t, int64_t>{ 1, 1 }, { 300, 4 }, { 17, 8 }, { 513, 2 } }) {
         const int64_t channels = shape.first, taps_n = shape.second;
-        const Floats u = random_floats((size_t)(40 * channels), 1), taps = random_floats((size_t)(channels * taps_n), 2);
-        const Floats start = random_floats((size_t)((taps_n - 1) * channels) * 3, 3);
-        auto work = [&](const weir_kernel &kernel) {
-            Floats y(u.size(), 5), history = start;
-            const size_t each = start.size() / 3;
-            const weir_recurrent_segment segments[] = { { history.data(), nullptr, 3, 2 }, { history.data() + each, nullptr, 5, 0 },
+        const Floats  u = random_floats((size_t)(40 * channels), 1), taps = random_floats((size_t)(channels * taps_n), 2);
+        const Floats  start = random_floats((size_t)((taps_n - 1) * channels) * 3, 3);
+        auto          work = [&](const weir_kernel &kernel) {
+            Floats                       y(u.size(), 5), history = start;
+            const size_t                 each = start.size() / 3;
+            const weir_recurrent_segment segments[] = { { history.data(), nullptr, 3, 2 },
+                                                        { history.data() + each, nullptr, 5, 0 },
                                                         { history.data() + 2 * each, nullptr, 10, 30 } };
-            const weir_conv1d_args args = { y.data(), u.data(), taps.data(), segments, 3, channels, taps_n };
+            const weir_conv1d_args       args = { y.data(), u.data(), taps.data(), segments, 3, channels, taps_n };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             return Convolution{ y, history };
         };
@@ -91,7 +94,8 @@ Floats to_state(const Delta &d, const Floats &plain)
     for (int64_t h = 0; h < d.v_heads; h++)
         for (int64_t i = 0; i < d.key_dim; i++)
             for (int64_t j = 0; j < d.value_dim; j++)
-                state[(size_t)(((h * d.tiles() + j / 16) * d.key_dim + i) * 16 + j % 16)] = plain[(size_t)((h * d.key_dim + i) * d.value_dim + j)];
+                state[(size_t)(((h * d.tiles() + j / 16) * d.key_dim + i) * 16 + j % 16)] =
+                    plain[(size_t)((h * d.key_dim + i) * d.value_dim + j)];
     return state;
 }
 
@@ -101,8 +105,8 @@ struct DeltaInput {
 
 DeltaInput random_input(const Delta &d, int32_t rows, uint32_t seed)
 {
-    DeltaInput in = { random_floats((size_t)(rows * d.stride()), seed), random_floats((size_t)(rows * 2 * d.v_heads), seed + 1, 2), Floats((size_t)d.v_heads),
-                      random_floats((size_t)d.v_heads, seed + 2) };
+    DeltaInput in = { random_floats((size_t)(rows * d.stride()), seed), random_floats((size_t)(rows * 2 * d.v_heads), seed + 1, 2),
+                      Floats((size_t)d.v_heads), random_floats((size_t)d.v_heads, seed + 2) };
     for (size_t h = 0; h < in.a_neg.size(); h++) in.a_neg[h] = -0.05f * (float)(1 + h % 7);
     return in;
 }
@@ -110,8 +114,23 @@ DeltaInput random_input(const Delta &d, int32_t rows, uint32_t seed)
 weir_gated_delta_rule_args args_of(const Delta &d, const DeltaInput &in, float *out, const weir_recurrent_segment *segments, int64_t n)
 {
     const float *const qkv = in.qkv.data();
-    return { out, qkv, qkv + d.k_heads * d.key_dim, qkv + 2 * d.k_heads * d.key_dim, in.ab.data(), in.ab.data() + d.v_heads, in.a_neg.data(),
-             in.dt_bias.data(), segments, n, d.k_heads, d.v_heads, d.key_dim, d.value_dim, d.stride(), 2 * d.v_heads, d.tiled };
+    return { out,
+             qkv,
+             qkv + d.k_heads * d.key_dim,
+             qkv + 2 * d.k_heads * d.key_dim,
+             in.ab.data(),
+             in.ab.data() + d.v_heads,
+             in.a_neg.data(),
+             in.dt_bias.data(),
+             segments,
+             n,
+             d.k_heads,
+             d.v_heads,
+             d.key_dim,
+             d.value_dim,
+             d.stride(),
+             2 * d.v_heads,
+             d.tiled };
 }
 
 struct DeltaResult {
@@ -121,10 +140,10 @@ struct DeltaResult {
 DeltaResult delta(const weir_kernel &kernel, const Delta &d, const DeltaInput &in, Floats state, const std::vector<int32_t> &cuts)
 {
     const size_t rows = in.qkv.size() / (size_t)d.stride();
-    DeltaResult result = { Floats(rows * (size_t)(d.v_heads * d.value_dim), NAN), std::move(state) };
-    int32_t row = 0;
+    DeltaResult  result = { Floats(rows * (size_t)(d.v_heads * d.value_dim), NAN), std::move(state) };
+    int32_t      row = 0;
     for (int32_t n : cuts) {
-        const weir_recurrent_segment segment = { nullptr, result.state.data(), row, n };
+        const weir_recurrent_segment     segment = { nullptr, result.state.data(), row, n };
         const weir_gated_delta_rule_args args = args_of(d, in, result.out.data(), &segment, 1);
         EXPECT_EQ(run(kernel, &args), WEIR_OK) << kernel.name;
         row += n;
@@ -135,8 +154,9 @@ DeltaResult delta(const weir_kernel &kernel, const Delta &d, const DeltaInput &i
 // Goldens give g and beta; a and b are chosen so that the kernel computes them: a_neg -1, softplus(a) = -g, sigmoid(b) = beta.
 DeltaInput golden_input(const Delta &d, const std::string &name, size_t rows)
 {
-    const Floats q = golden(name + ".q"), k = golden(name + ".k"), v = golden(name + ".v"), g = golden(name + ".g"), beta = golden(name + ".beta");
-    DeltaInput in = { {}, {}, Floats((size_t)d.v_heads, -1), Floats((size_t)d.v_heads, 0) };
+    const Floats q = golden(name + ".q"), k = golden(name + ".k"), v = golden(name + ".v"), g = golden(name + ".g"),
+                 beta = golden(name + ".beta");
+    DeltaInput   in = { {}, {}, Floats((size_t)d.v_heads, -1), Floats((size_t)d.v_heads, 0) };
     const size_t qk = (size_t)(d.k_heads * d.key_dim), vv = (size_t)(d.v_heads * d.value_dim), hv = (size_t)d.v_heads;
     for (size_t t = 0; t < rows; t++) {
         in.qkv.insert(in.qkv.end(), q.begin() + (ptrdiff_t)(t * qk), q.begin() + (ptrdiff_t)((t + 1) * qk));
@@ -151,7 +171,7 @@ DeltaInput golden_input(const Delta &d, const std::string &name, size_t rows)
 TEST(GatedDeltaRule, MatchesG8)
 {
     for (const auto &[name, value_dim] : { std::pair{ "G8", 16 }, std::pair{ "G8_dv", 24 } }) {
-        const Delta d = { 2, 6, 16, value_dim };
+        const Delta      d = { 2, 6, 16, value_dim };
         const DeltaInput in = golden_input(d, name, 7);
         for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
             const DeltaResult r = delta(*kernel, d, in, to_state(d, golden(std::string(name) + ".S0")), { 7 });
@@ -172,7 +192,8 @@ TEST(GatedDeltaRule, MatchesG9)
             for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
                 const DeltaResult r = delta(*kernel, d, in, state, { n });
                 expect_close(r.out, first, 5e-5, 1e-4, kernel->name + (" " + start));
-                expect_close(r.state, to_state(d, golden("G9.S_" + start + "_T" + std::to_string(n))), 5e-5, 1e-4, kernel->name + (" " + start));
+                expect_close(r.state, to_state(d, golden("G9.S_" + start + "_T" + std::to_string(n))), 5e-5, 1e-4,
+                             kernel->name + (" " + start));
             }
         }
     }
@@ -182,7 +203,7 @@ TEST(GatedDeltaRule, MatchesG9)
 TEST(GatedDeltaRule, GatesMatchG6)
 {
     const Floats a = golden("G6.a"), b = golden("G6.b"), a_log = golden("G6.A_log"), g = golden("G6.g"), beta = golden("G6.beta");
-    const Delta d = { 6, 6, 2, 1 };
+    const Delta  d = { 6, 6, 2, 1 };
     for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
         for (size_t t = 0; t < 8; t++) {
             DeltaInput in = { Floats((size_t)d.stride(), 0), {}, Floats(6), golden("G6.dt_bias") };
@@ -211,15 +232,16 @@ TEST(GatedDeltaRule, GatesMatchG6)
 
 TEST(GatedDeltaRule, OmpMatchesRef)
 {
-    for (const Delta &d : { Delta{ 1, 1, 2, 1 }, Delta{ 2, 4, 16, 24, true }, Delta{ 2, 6, 64, 64 }, Delta{ 2, 2, 128, 128 }, Delta{ 1, 3, 30, 40 },
-                            Delta{ 1, 2, 256, 48, true } }) {
+    for (const Delta &d : { Delta{ 1, 1, 2, 1 }, Delta{ 2, 4, 16, 24, true }, Delta{ 2, 6, 64, 64 }, Delta{ 2, 2, 128, 128 },
+                            Delta{ 1, 3, 30, 40 }, Delta{ 1, 2, 256, 48, true } }) {
         for (int32_t n : { 1, 5, 63, 64, 65, 130 }) {
-            const DeltaInput in = random_input(d, n, (uint32_t)n);
-            Floats start = to_state(d, random_floats((size_t)(d.v_heads * d.key_dim * d.value_dim), 9));
+            const DeltaInput  in = random_input(d, n, (uint32_t)n);
+            Floats            start = to_state(d, random_floats((size_t)(d.v_heads * d.key_dim * d.value_dim), 9));
             const DeltaResult want = delta(weir_kernel_ref_gated_delta_rule, d, in, start, { n });
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
                 const DeltaResult r = delta(*kernel, d, in, start, { n });
-                const std::string what = kernel->name + (" dims " + std::to_string(d.key_dim)) + "," + std::to_string(d.value_dim) + " rows " + std::to_string(n);
+                const std::string what = kernel->name + (" dims " + std::to_string(d.key_dim)) + "," + std::to_string(d.value_dim) +
+                                         " rows " + std::to_string(n);
                 expect_close(r.out, want.out, kernel->atol, kernel->rtol, what);
                 expect_close(r.state, want.state, kernel->atol, kernel->rtol, what + " state");
             }
@@ -229,9 +251,9 @@ TEST(GatedDeltaRule, OmpMatchesRef)
 
 TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
 {
-    const Delta d = { 2, 4, 32, 72 };
+    const Delta      d = { 2, 4, 32, 72 };
     const DeltaInput in = random_input(d, 40, 5);
-    const Floats start = to_state(d, random_floats((size_t)(4 * 32 * 72), 6));
+    const Floats     start = to_state(d, random_floats((size_t)(4 * 32 * 72), 6));
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
         if (std::string(kernel->name).find(".scan.") == std::string::npos) continue;
         const DeltaResult whole = delta(*kernel, d, in, start, { 40 });
@@ -241,8 +263,10 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
             EXPECT_TRUE(same_bits(whole.state, cut.state)) << kernel->name;
         }
         // Rows 0..9 and 10..39 as two sequences of one call, with an empty one between.
-        Floats out(whole.out.size(), NAN), first = start, second = start, empty = start;
-        const weir_recurrent_segment segments[] = { { nullptr, first.data(), 0, 10 }, { nullptr, empty.data(), 10, 0 }, { nullptr, second.data(), 10, 30 } };
+        Floats                           out(whole.out.size(), NAN), first = start, second = start, empty = start;
+        const weir_recurrent_segment     segments[] = { { nullptr, first.data(), 0, 10 },
+                                                        { nullptr, empty.data(), 10, 0 },
+                                                        { nullptr, second.data(), 10, 30 } };
         const weir_gated_delta_rule_args args = args_of(d, in, out.data(), segments, 3);
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         const DeltaResult head = delta(*kernel, d, in, start, { 10 });
@@ -256,7 +280,7 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
 TEST(GatedDeltaRule, GarbageEnds)
 {
     const Delta d = { 2, 4, 32, 32 };
-    DeltaInput in = random_input(d, 70, 5);
+    DeltaInput  in = random_input(d, 70, 5);
     const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
     for (size_t i = 0; i < in.qkv.size(); i += 97) in.qkv[i] = bad[i % 5];
     for (size_t i = 0; i < in.ab.size(); i += 13) in.ab[i] = bad[i % 5];

@@ -9,7 +9,7 @@ template <class Args, class Make> void expect_parity(weir_op op, size_t n, const
 {
     ASSERT_EQ(start.size(), n);
     Floats want = start;
-    Args args = make(want.data());
+    Args   args = make(want.data());
     ASSERT_EQ(run(*ref_row(op), &args), WEIR_OK) << what;
     for (const weir_kernel *kernel : omp_rows(op)) {
         for (int threads : { 1, 2 }) {
@@ -23,8 +23,10 @@ template <class Args, class Make> void expect_parity(weir_op op, size_t n, const
 
 Floats rmsnorm(Floats x, const Floats &weight, float eps)
 {
-    const int64_t dim = (int64_t)weight.size();
-    const weir_rmsnorm_args args = { x.data(), x.data(), weight.data(), nullptr, (int64_t)x.size() / dim, 1, dim, dim, dim, dim, dim, 0, eps };
+    const int64_t           dim = (int64_t)weight.size();
+    const weir_rmsnorm_args args = {
+        x.data(), x.data(), weight.data(), nullptr, (int64_t)x.size() / dim, 1, dim, dim, dim, dim, dim, 0, eps
+    };
     EXPECT_EQ(run(weir_kernel_ref_rmsnorm, &args), WEIR_OK);
     return x;
 }
@@ -45,10 +47,13 @@ TEST(Rmsnorm, OmpMatchesRef)
         for (int64_t rows : { 1, 5 }) {
             const size_t n = (size_t)(rows * (dim + 3));
             const Floats weight = random_floats((size_t)dim, 1), src = random_floats(n, 2, 10);
-            Floats in = src;
-            expect_parity<weir_rmsnorm_args>(WEIR_OP_RMSNORM, n, Floats(n, 7), [&](float *dst) {
-                return weir_rmsnorm_args{ dst, in.data(), weight.data(), nullptr, rows, 1, dim, dim + 3, 0, dim + 3, 0, 0, 1e-6f };
-            }, "dim " + std::to_string(dim));
+            Floats       in = src;
+            expect_parity<weir_rmsnorm_args>(
+                WEIR_OP_RMSNORM, n, Floats(n, 7),
+                [&](float *dst) {
+                    return weir_rmsnorm_args{ dst, in.data(), weight.data(), nullptr, rows, 1, dim, dim + 3, 0, dim + 3, 0, 0, 1e-6f };
+                },
+                "dim " + std::to_string(dim));
         }
     }
 }
@@ -56,11 +61,12 @@ TEST(Rmsnorm, OmpMatchesRef)
 TEST(Rmsnorm, HeadsInPlaceAndResidual)
 {
     const Floats weight = random_floats(64, 1), heads = random_floats(5 * 3 * 80, 2), add = random_floats(5 * 64, 3), zero(5 * 64, 0);
-    expect_parity<weir_rmsnorm_args>(WEIR_OP_RMSNORM, heads.size(), heads, [&](float *x) {
-        return weir_rmsnorm_args{ x, x, weight.data(), nullptr, 5, 3, 64, 240, 80, 240, 80, 0, 1e-6f };
-    }, "heads in place");
+    expect_parity<weir_rmsnorm_args>(
+        WEIR_OP_RMSNORM, heads.size(), heads,
+        [&](float *x) { return weir_rmsnorm_args{ x, x, weight.data(), nullptr, 5, 3, 64, 240, 80, 240, 80, 0, 1e-6f }; },
+        "heads in place");
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_RMSNORM)) {
-        Floats x = random_floats(5 * 64, 4), y(5 * 64), want_x = x, want_y(5 * 64);
+        Floats            x = random_floats(5 * 64, 4), y(5 * 64), want_x = x, want_y(5 * 64);
         weir_rmsnorm_args args = { want_y.data(), want_x.data(), weight.data(), add.data(), 5, 1, 64, 64, 64, 64, 64, 64, 1e-6f };
         ASSERT_EQ(run(weir_kernel_ref_rmsnorm, &args), WEIR_OK);
         args.dst = y.data();
@@ -78,11 +84,11 @@ TEST(Rmsnorm, HeadsInPlaceAndResidual)
 
 TEST(GatedRmsnorm, MatchesG2)
 {
-    const Floats o = golden("G2.o"), z = golden("G2.z"), w = golden("G2.w"), want = golden("G2.y");
+    const Floats                     o = golden("G2.o"), z = golden("G2.z"), w = golden("G2.w"), want = golden("G2.y");
     std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_GATED_RMSNORM);
     rows.push_back(&weir_kernel_ref_gated_rmsnorm);
     for (const weir_kernel *kernel : rows) {
-        Floats y(o.size());
+        Floats                        y(o.size());
         const weir_gated_rmsnorm_args args = { y.data(), o.data(), z.data(), w.data(), 42, 16, 1e-6f };
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         expect_close(y, want, 1e-6, 1e-5, kernel->name);
@@ -92,25 +98,28 @@ TEST(GatedRmsnorm, MatchesG2)
 TEST(GatedRmsnorm, OmpMatchesRef)
 {
     for (int64_t dim : { 1, 24, 128, 129 }) {
-        const Floats src = random_floats((size_t)(7 * dim), 1, 3), gate = random_floats((size_t)(7 * dim), 2, 20), w = random_floats((size_t)dim, 3);
-        expect_parity<weir_gated_rmsnorm_args>(WEIR_OP_GATED_RMSNORM, src.size(), src, [&](float *x) {
-            return weir_gated_rmsnorm_args{ x, x, gate.data(), w.data(), 7, dim, 1e-6f };
-        }, "in place " + std::to_string(dim));
+        const Floats src = random_floats((size_t)(7 * dim), 1, 3), gate = random_floats((size_t)(7 * dim), 2, 20),
+                     w = random_floats((size_t)dim, 3);
+        expect_parity<weir_gated_rmsnorm_args>(
+            WEIR_OP_GATED_RMSNORM, src.size(), src,
+            [&](float *x) { return weir_gated_rmsnorm_args{ x, x, gate.data(), w.data(), 7, dim, 1e-6f }; },
+            "in place " + std::to_string(dim));
     }
 }
 
 TEST(Rope, MatchesG3)
 {
-    const std::vector<int32_t> positions = golden_integers("G3.pos");
-    const Floats frequencies = golden("G3.inv_freq");
+    const std::vector<int32_t>       positions = golden_integers("G3.pos");
+    const Floats                     frequencies = golden("G3.inv_freq");
     std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_ROPE);
     rows.push_back(&weir_kernel_ref_rope);
     for (const weir_kernel *kernel : rows) {
         for (const auto &[name, heads] : { std::pair{ "G3.q", 2 }, std::pair{ "G3.k", 1 } }) {
-            Floats x = golden(name);
-            const weir_rope_args args = { x.data(), positions.data(), frequencies.data(), 5, heads, 8, heads * 32, 32, 1, WEIR_ROPE_HALF_SPLIT };
+            Floats               x = golden(name);
+            const weir_rope_args args = { x.data(), positions.data(),    frequencies.data(), 5, heads, 8, heads * 32, 32,
+                                          1,        WEIR_ROPE_HALF_SPLIT };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
-            const Floats want = golden(std::string(name) + "_rot");
+            const Floats    want = golden(std::string(name) + "_rot");
             const ptrdiff_t four = 4 * heads * 32; // the fifth position is 200000: the golden's own angle is only good to 1e-2
             expect_close(Floats(x.begin(), x.begin() + four), Floats(want.begin(), want.begin() + four), 2e-6, 1e-5, kernel->name);
             expect_close(x, want, 2e-2, 1e-5, kernel->name);
@@ -124,7 +133,7 @@ TEST(Rope, SineAndCosineOfLargeAngles)
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ROPE)) {
         for (int32_t position : { 0, 1, 3, 1000, 65537, 200000, 262143 }) {
             const int64_t half = 160; // more pairs than are done at a time
-            Floats frequencies((size_t)half), x((size_t)(2 * half), 0.0f);
+            Floats        frequencies((size_t)half), x((size_t)(2 * half), 0.0f);
             for (size_t i = 0; i < (size_t)half; i++) frequencies[i] = std::pow(1e4f, -(float)i / (float)half), x[2 * i] = 1;
             const weir_rope_args args = { x.data(), &position, frequencies.data(), 1, 1, 2 * half, 2 * half, 2 * half, 1, WEIR_ROPE_PAIRS };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
@@ -143,9 +152,12 @@ TEST(Rope, OmpMatchesRef)
     for (weir_rope_pairing pairing : { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS }) {
         for (int64_t rotary : { 0, 2, 20, 64, 300 }) {
             const Floats frequencies = random_floats((size_t)rotary / 2, 1), x = random_floats(3 * 4 * 320, 2);
-            expect_parity<weir_rope_args>(WEIR_OP_ROPE, x.size(), x, [&](float *y) {
-                return weir_rope_args{ y, positions.data(), frequencies.data(), 3, 4, rotary, 4 * 320, 320, 1.14f, pairing };
-            }, "rotary " + std::to_string(rotary));
+            expect_parity<weir_rope_args>(
+                WEIR_OP_ROPE, x.size(), x,
+                [&](float *y) {
+                    return weir_rope_args{ y, positions.data(), frequencies.data(), 3, 4, rotary, 4 * 320, 320, 1.14f, pairing };
+                },
+                "rotary " + std::to_string(rotary));
         }
     }
 }
@@ -155,27 +167,28 @@ TEST(Elementwise, OmpMatchesRef)
     for (int64_t dim : { 1, 31, 1500, 5000 }) {
         const size_t n = (size_t)(3 * (dim + 2));
         const Floats a = random_floats(n, 1, 30), b = random_floats(n, 2);
-        expect_parity<weir_swiglu_args>(WEIR_OP_SWIGLU, n, a, [&](float *x) {
-            return weir_swiglu_args{ x, x, b.data(), 3, dim, dim + 2, dim + 2, dim + 2 };
-        }, "swiglu onto its gate");
-        expect_parity<weir_swiglu_args>(WEIR_OP_SWIGLU, n, b, [&](float *x) {
-            return weir_swiglu_args{ x, a.data(), x, 3, dim, dim + 2, dim + 2, dim + 2 };
-        }, "swiglu onto up");
-        expect_parity<weir_add_args>(WEIR_OP_ADD, n, a, [&](float *x) { return weir_add_args{ x, b.data(), 3, dim, dim + 2, dim + 2 }; }, "add");
-        expect_parity<weir_sigmoid_gate_args>(WEIR_OP_SIGMOID_GATE, n, b, [&](float *x) {
-            return weir_sigmoid_gate_args{ x, a.data(), 1, 3, dim, 0, dim + 2, 0, dim + 2 };
-        }, "sigmoid_gate");
+        expect_parity<weir_swiglu_args>(
+            WEIR_OP_SWIGLU, n, a, [&](float *x) { return weir_swiglu_args{ x, x, b.data(), 3, dim, dim + 2, dim + 2, dim + 2 }; },
+            "swiglu onto its gate");
+        expect_parity<weir_swiglu_args>(
+            WEIR_OP_SWIGLU, n, b, [&](float *x) { return weir_swiglu_args{ x, a.data(), x, 3, dim, dim + 2, dim + 2, dim + 2 }; },
+            "swiglu onto up");
+        expect_parity<weir_add_args>(
+            WEIR_OP_ADD, n, a, [&](float *x) { return weir_add_args{ x, b.data(), 3, dim, dim + 2, dim + 2 }; }, "add");
+        expect_parity<weir_sigmoid_gate_args>(
+            WEIR_OP_SIGMOID_GATE, n, b, [&](float *x) { return weir_sigmoid_gate_args{ x, a.data(), 1, 3, dim, 0, dim + 2, 0, dim + 2 }; },
+            "sigmoid_gate");
     }
 }
 
 TEST(Elementwise, RefClosedForm)
 {
-    const Floats gate = { 0, std::log(3.0f), -std::log(3.0f), 100, -1000 };
-    Floats x = { 8, 8, 8, 8, 8 };
+    const Floats                 gate = { 0, std::log(3.0f), -std::log(3.0f), 100, -1000 };
+    Floats                       x = { 8, 8, 8, 8, 8 };
     const weir_sigmoid_gate_args sigmoid = { x.data(), gate.data(), 1, 1, 5, 5, 5, 5, 5 };
     ASSERT_EQ(run(weir_kernel_ref_sigmoid_gate, &sigmoid), WEIR_OK);
     expect_close(x, { 4, 6, 2, 8, 0 }, 0, 1e-6, "sigmoid");
-    const Floats up = { 2, 4, 4, 0.5f, 3 };
+    const Floats           up = { 2, 4, 4, 0.5f, 3 };
     const weir_swiglu_args swiglu = { x.data(), gate.data(), up.data(), 1, 5, 5, 5, 5 };
     ASSERT_EQ(run(weir_kernel_ref_swiglu, &swiglu), WEIR_OK);
     expect_close(x, { 0, 3 * gate[1], gate[2], 50, 0 }, 0, 1e-6, "swiglu");
@@ -185,20 +198,20 @@ TEST(Embed, OmpMatchesRef)
 {
     const std::vector<int32_t> ids = { 3, 0, 6, 3 };
     for (weir_dtype dtype : { WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_Q8_0 }) {
-        const size_t row_bytes = weir_row_bytes(dtype, 96);
+        const size_t               row_bytes = weir_row_bytes(dtype, 96);
         std::vector<unsigned char> table(7 * row_bytes + 1);
-        std::mt19937 rng(1);
+        std::mt19937               rng(1);
         for (auto &byte : table) byte = (unsigned char)(rng() & 0x7b); // no f16, bf16 or f32 exponent of all ones
         const weir_dtype_info info = weir_dtype_of(dtype);
         EXPECT_GT(info.block_bytes, 0);
-        expect_parity<weir_embed_args>(WEIR_OP_EMBED, 4 * 96, Floats(4 * 96), [&](float *dst) {
-            return weir_embed_args{ dst, table.data() + 1, ids.data(), 4, 96, 7, dtype };
-        }, info.name);
+        expect_parity<weir_embed_args>(
+            WEIR_OP_EMBED, 4 * 96, Floats(4 * 96),
+            [&](float *dst) { return weir_embed_args{ dst, table.data() + 1, ids.data(), 4, 96, 7, dtype }; }, info.name);
     }
-    Floats dst(256);
+    Floats                           dst(256);
     const std::vector<unsigned char> table(weir_row_bytes(WEIR_Q4_K, 256));
-    const std::vector<int32_t> zero = { 0 };
-    const weir_embed_args args = { dst.data(), table.data(), zero.data(), 1, 256, 1, WEIR_Q4_K };
+    const std::vector<int32_t>       zero = { 0 };
+    const weir_embed_args            args = { dst.data(), table.data(), zero.data(), 1, 256, 1, WEIR_Q4_K };
     EXPECT_EQ(run(weir_kernel_ref_embed, &args), WEIR_OK);
     const weir_caps caps = {};
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_EMBED)) EXPECT_NE(kernel->reject(&caps, &args), nullptr);
@@ -209,9 +222,9 @@ TEST(KvWrite, WritesThePages)
 {
     for (weir_dtype dtype : { WEIR_F16, WEIR_F32 }) {
         const Floats k = random_floats(100 * 3 * 20, 1), v = random_floats(100 * 3 * 12, 2);
-        auto write = [&](const weir_kernel &kernel) {
-            Pages first(dtype, 3, 20, 12, 130), second(dtype, 3, 20, 12, 64);
-            const weir_kv_segment segments[] = { first.segment(0, 90, 30), second.segment(90, 0, 5), second.segment(91, 9, 40) };
+        auto         write = [&](const weir_kernel &kernel) {
+            Pages                    first(dtype, 3, 20, 12, 130), second(dtype, 3, 20, 12, 64);
+            const weir_kv_segment    segments[] = { first.segment(0, 90, 30), second.segment(90, 0, 5), second.segment(91, 9, 40) };
             const weir_kv_write_args args = { k.data(), v.data(), segments, 3, 3, 20, 12, 60, 36, dtype };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             auto pages = first.pages();

@@ -10,7 +10,7 @@
 #define WEIR_TEST_ISAS(X, op) X(op, v4) X(op, v3) X(op, v2)
 #endif
 #define WEIR_DECLARE(op, isa) extern "C" const weir_kernel weir_kernel_omp_##op##_##isa;
-#define WEIR_DECLARE_ALL(op)  WEIR_TEST_ISAS(WEIR_DECLARE, op)
+#define WEIR_DECLARE_ALL(op) WEIR_TEST_ISAS(WEIR_DECLARE, op)
 WEIR_EACH_OP(WEIR_DECLARE_ALL)
 WEIR_DECLARE_ALL(gated_delta_rule_chunk)
 
@@ -28,8 +28,8 @@ static bool runs_here(const std::string &name)
 std::vector<const weir_kernel *> omp_rows(weir_op op)
 {
 #define WEIR_ADDRESS(name, isa) &weir_kernel_omp_##name##_##isa,
-#define WEIR_ADDRESS_ALL(name)  WEIR_TEST_ISAS(WEIR_ADDRESS, name)
-    static const weir_kernel *const all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL) WEIR_ADDRESS_ALL(gated_delta_rule_chunk) };
+#define WEIR_ADDRESS_ALL(name) WEIR_TEST_ISAS(WEIR_ADDRESS, name)
+    static const weir_kernel *const  all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL) WEIR_ADDRESS_ALL(gated_delta_rule_chunk) };
     std::vector<const weir_kernel *> rows;
     for (const weir_kernel *row : all)
         if (row->op == op && runs_here(row->name)) rows.push_back(row);
@@ -62,9 +62,9 @@ weir_status run(const weir_kernel &kernel, const void *args, int n_threads)
 
 Floats random_floats(size_t n, uint32_t seed, float scale)
 {
-    std::mt19937 rng(seed);
+    std::mt19937                    rng(seed);
     std::normal_distribution<float> normal(0, scale);
-    Floats x(n);
+    Floats                          x(n);
     for (float &value : x) value = normal(rng);
     return x;
 }
@@ -82,7 +82,10 @@ void expect_close(const Floats &x, const Floats &want, double atol, double rtol,
     EXPECT_LE(worst, 1.0) << what << ": element " << at << " is " << x[at] << ", want " << want[at];
 }
 
-bool same_bits(const Floats &a, const Floats &b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+bool same_bits(const Floats &a, const Floats &b)
+{
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 Pages::Pages(weir_dtype dtype, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions)
     : stride_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
@@ -100,8 +103,8 @@ static const weir_tensor *find(const std::string &name)
 {
     static weir_tensor_directory *directory = [] {
         weir_tensor_directory *opened = nullptr;
-        weir_error error = {};
-        const weir_status status = weir_tensor_directory_open(&opened, "tests/golden/models/modules.safetensors", &error);
+        weir_error             error = {};
+        const weir_status      status = weir_tensor_directory_open(&opened, "tests/golden/models/modules.safetensors", &error);
         EXPECT_EQ(status, WEIR_OK);
         return opened;
     }();

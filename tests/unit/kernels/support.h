@@ -12,7 +12,7 @@
 
 #include "kernels/abi/ops.h"
 
-#define WEIR_EACH_OP(X) \
+#define WEIR_EACH_OP(X)                                                                                                                    \
     X(embed) X(rmsnorm) X(gated_rmsnorm) X(rope) X(swiglu) X(sigmoid_gate) X(add) X(kv_write) X(attention) X(conv1d) X(gated_delta_rule)
 
 extern "C" {
@@ -40,12 +40,12 @@ bool same_bits(const Floats &a, const Floats &b);
 
 // The pages of one sequence and layer, zeroed.
 class Pages {
-public:
+  public:
     Pages(weir_dtype dtype, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions);
-    weir_kv_segment segment(int32_t first_row, int32_t n_rows, int32_t n_past) const;
+    weir_kv_segment                       segment(int32_t first_row, int32_t n_rows, int32_t n_past) const;
     const std::vector<std::vector<char>> &pages() const { return storage_; }
 
-private:
+  private:
     std::vector<std::vector<char>> storage_;
     std::vector<void *>            table_;
     int64_t                        stride_;

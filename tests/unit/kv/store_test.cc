@@ -117,7 +117,9 @@ TEST_F(Store, RandomUseKeepsTheCount)
             if (rows <= spec_.max_rows && weir_kv_reserve(&t, store_, rows) == WEIR_OK) weir_kv_commit(&t, rows);
             break;
         }
-        case 1: weir_kv_truncate(&t, store_, t.n_rows > 0 ? static_cast<int64_t>(random() % static_cast<uint32_t>(t.n_rows + 1)) : 0); break;
+        case 1:
+            weir_kv_truncate(&t, store_, t.n_rows > 0 ? static_cast<int64_t>(random() % static_cast<uint32_t>(t.n_rows + 1)) : 0);
+            break;
         case 2:
             if (&t != &other) {
                 weir_kv_truncate(&t, store_, 0);

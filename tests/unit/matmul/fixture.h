@@ -13,8 +13,7 @@
 
 extern "C" const weir_kernel weir_kernel_ref_matmul;
 
-namespace weir_test
-{
+namespace weir_test {
 
 struct FreeAligned {
     void operator()(void *p) const { std::free(p); }
@@ -28,9 +27,8 @@ struct Stream {
     explicit Stream(int n_threads = 2)
     {
         weir_stream_options options = {};
-        options.n_threads           = n_threads;
-        if (weir_stream_open(&stream, &options, nullptr) != WEIR_OK)
-            std::abort();
+        options.n_threads = n_threads;
+        if (weir_stream_open(&stream, &options, nullptr) != WEIR_OK) std::abort();
     }
     Stream(const Stream &) = delete;
     ~Stream() { weir_stream_close(stream); }
@@ -49,41 +47,26 @@ inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t se
     };
     if (!info.quantised) {
         for (int64_t i = 0; i < n; i++) {
-            const float    x    = 0.1f * value(random);
+            const float    x = 0.1f * value(random);
             const uint16_t bits = dtype == WEIR_BF16 ? weir_bf16_from_f32(x) : weir_f16_from_f32(x);
             std::memcpy(file.data() + (size_t)i * (size_t)info.block_bytes, dtype == WEIR_F32 ? (const void *)&x : &bits,
                         (size_t)info.block_bytes);
         }
         return file;
     }
-    for (auto &byte : file)
-        byte = (uint8_t)random();
+    for (auto &byte : file) byte = (uint8_t)random();
     for (size_t at = 0; at < file.size(); at += (size_t)info.block_bytes) {
         const float d = 0.01f * value(random), m = 0.05f * value(random);
         switch (dtype) {
         case WEIR_Q4_1:
-        case WEIR_Q5_1:
-            half(at, d), half(at + 2, m);
-            break;
+        case WEIR_Q5_1: half(at, d), half(at + 2, m); break;
         case WEIR_Q4_K:
-        case WEIR_Q5_K:
-            half(at, d / 16), half(at + 2, m / 16);
-            break;
-        case WEIR_Q2_K:
-            half(at + 80, d), half(at + 82, m / 16);
-            break;
-        case WEIR_Q3_K:
-            half(at + 108, d / 8);
-            break;
-        case WEIR_Q6_K:
-            half(at + 208, d / 64);
-            break;
-        case WEIR_IQ4_XS:
-            half(at, d / 64);
-            break;
-        default:
-            half(at, d);
-            break;
+        case WEIR_Q5_K: half(at, d / 16), half(at + 2, m / 16); break;
+        case WEIR_Q2_K: half(at + 80, d), half(at + 82, m / 16); break;
+        case WEIR_Q3_K: half(at + 108, d / 8); break;
+        case WEIR_Q6_K: half(at + 208, d / 64); break;
+        case WEIR_IQ4_XS: half(at, d / 64); break;
+        default: half(at, d); break;
         }
     }
     return file;
@@ -101,12 +84,10 @@ struct Weight {
         : file(random_file(dtype_, n_out * n_in, seed)), dtype(dtype_)
     {
         file.insert(file.begin(), 0);
-        const weir_matrix_source source = {file.data() + 1, n_out, n_in, dtype};
-        if (weir_weight_plan(&weight, stream, &source, activations, nullptr) != WEIR_OK)
-            std::abort();
+        const weir_matrix_source source = { file.data() + 1, n_out, n_in, dtype };
+        if (weir_weight_plan(&weight, stream, &source, activations, nullptr) != WEIR_OK) std::abort();
         memory = aligned_memory(weight.bytes);
-        if (weir_weight_pack(&weight, stream, &source, memory.get(), nullptr) != WEIR_OK)
-            std::abort();
+        if (weir_weight_pack(&weight, stream, &source, memory.get(), nullptr) != WEIR_OK) std::abort();
     }
     Weight(const Weight &) = delete;
     ~Weight() { weir_weight_release(&weight); }
@@ -114,8 +95,8 @@ struct Weight {
     weir_weight rows() const // the same matrix as it lies in the file
     {
         weir_weight plain = {};
-        plain.data        = file.data() + 1;
-        plain.bytes       = file.size() - 1;
+        plain.data = file.data() + 1;
+        plain.bytes = file.size() - 1;
         plain.n_out = weight.n_out, plain.n_in = weight.n_in, plain.dtype = dtype, plain.layout = WEIR_LAYOUT_ROWS;
         return plain;
     }
@@ -126,8 +107,7 @@ inline std::vector<float> random_rows(int64_t n, uint32_t seed)
     std::mt19937                    random(seed);
     std::normal_distribution<float> normal;
     std::vector<float>              x((size_t)n);
-    for (auto &value : x)
-        value = normal(random) * (random() % 64 == 0 ? 8.0f : 1.0f);
+    for (auto &value : x) value = normal(random) * (random() % 64 == 0 ? 8.0f : 1.0f);
     return x;
 }
 
@@ -135,22 +115,20 @@ inline weir_matmul_args arguments(const weir_weight *weight, float *dst, const f
 {
     weir_matmul_args args = {};
     args.x = x, args.n_rows = n_rows, args.n_in = weight->n_in, args.x_stride = weight->n_in, args.n_outputs = 1;
-    args.outputs[0] = {weight, dst, nullptr, weight->n_out, false};
+    args.outputs[0] = { weight, dst, nullptr, weight->n_out, false };
     return args;
 }
 
 // Runs with exactly the scratch that the row asks for; false if it wrote behind it.
 inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_threads = 2)
 {
-    const size_t bytes   = kernel.scratch ? kernel.scratch(&args) : 0;
+    const size_t bytes = kernel.scratch ? kernel.scratch(&args) : 0;
     Memory       scratch = aligned_memory(bytes + 64);
     std::memset(scratch.get(), 0xA5, bytes + 64);
-    const weir_kernel_context context = {0, n_threads, nullptr, scratch.get(), bytes};
-    if (kernel.run(&context, &args) != WEIR_OK)
-        return false;
+    const weir_kernel_context context = { 0, n_threads, nullptr, scratch.get(), bytes };
+    if (kernel.run(&context, &args) != WEIR_OK) return false;
     for (size_t i = bytes; i < bytes + 64; i++)
-        if ((uint8_t)scratch.get()[i] != 0xA5)
-            return false;
+        if ((uint8_t)scratch.get()[i] != 0xA5) return false;
     return true;
 }
 

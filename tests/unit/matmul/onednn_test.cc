@@ -9,10 +9,8 @@
 #include "offload/caps.h"
 #include "tests/unit/matmul/fixture.h"
 
-namespace weir_test
-{
-namespace
-{
+namespace weir_test {
+namespace {
 
 const weir_kernel &kernel_of(const Weight &w)
 {
@@ -26,8 +24,8 @@ TEST(OneDnn, PlansByActivations)
     const weir_caps caps = weir_caps_detect();
     const bool      half = caps.x86_v4 && !limited(); // oneDNN emulates bf16 from AVX-512 on
     const auto      plan = [&](weir_dtype dtype, weir_activations activations, int64_t n_in = 256) {
-        weir_weight              w      = {};
-        const weir_matrix_source source = {nullptr, 100, n_in, dtype};
+        weir_weight              w = {};
+        const weir_matrix_source source = { nullptr, 100, n_in, dtype };
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         return w;
     };
@@ -39,29 +37,28 @@ TEST(OneDnn, PlansByActivations)
     EXPECT_EQ(plan(WEIR_Q4_K, WEIR_ACTIVATIONS_F32).layout, WEIR_LAYOUT_ONEDNN);
     EXPECT_EQ(plan(WEIR_Q4_K, WEIR_ACTIVATIONS_F32).dtype, WEIR_F32);
 
-    weir_weight w     = {};
+    weir_weight w = {};
     weir_error  error = {};
     const auto  fails = [&](weir_matrix_source source) {
         return weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error);
     };
-    EXPECT_EQ(fails({nullptr, 8, 64, WEIR_I32}), WEIR_EUNSUPPORTED);
-    EXPECT_EQ(fails({nullptr, 8, 80, WEIR_Q4_0}), WEIR_EFORMAT);
+    EXPECT_EQ(fails({ nullptr, 8, 64, WEIR_I32 }), WEIR_EUNSUPPORTED);
+    EXPECT_EQ(fails({ nullptr, 8, 80, WEIR_Q4_0 }), WEIR_EFORMAT);
     EXPECT_NE(std::string(error.text).find("80"), std::string::npos);
-    EXPECT_EQ(fails({nullptr, 0, 64, WEIR_F32}), WEIR_EINVAL);
-    EXPECT_EQ(fails({nullptr, INT64_MAX, 64, WEIR_F32}), WEIR_EINVAL);
-    EXPECT_EQ(fails({nullptr, 8, 64, (weir_dtype)99}), WEIR_EINVAL);
+    EXPECT_EQ(fails({ nullptr, 0, 64, WEIR_F32 }), WEIR_EINVAL);
+    EXPECT_EQ(fails({ nullptr, INT64_MAX, 64, WEIR_F32 }), WEIR_EINVAL);
+    EXPECT_EQ(fails({ nullptr, 8, 64, (weir_dtype)99 }), WEIR_EINVAL);
 }
 
 TEST(OneDnn, UsesThePackedKernels)
 {
     Stream stream;
-    if (!weir_caps_detect().x86_v4 || limited())
-        GTEST_SKIP() << "oneDNN has packed kernels from AVX-512 on";
-    for (const weir_dtype dtype : {WEIR_F32, WEIR_BF16}) {
-        for (const int64_t n_out : {1, 33, 320}) {
+    if (!weir_caps_detect().x86_v4 || limited()) GTEST_SKIP() << "oneDNN has packed kernels from AVX-512 on";
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16 }) {
+        for (const int64_t n_out : { 1, 33, 320 }) {
             const Weight w(stream.stream, dtype, n_out, 100);
             EXPECT_EQ(w.weight.dtype, dtype);
-            for (const int64_t m : {1, 2, 16, 17, 300})
+            for (const int64_t m : { 1, 2, 16, 17, 300 })
                 EXPECT_EQ(std::string(weir_onednn_implementation((weir_onednn_weight *)w.weight.packed_state, m, 2)).rfind("brg:", 0), 0u)
                     << weir_dtype_of(dtype).name << " " << n_out << " outputs, " << m << " rows";
         }
@@ -72,18 +69,15 @@ TEST(OneDnn, UsesThePackedKernels)
 TEST(OneDnn, MatchesTheReference)
 {
     Stream stream;
-    for (const weir_activations activations : {WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32}) {
-        for (const weir_dtype dtype : {WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_Q8_0, WEIR_Q5_K}) {
-            if (activations == WEIR_ACTIVATIONS_FAST && weir_dtype_of(dtype).quantised)
-                continue;
-            for (const int64_t n_in : {256, 1280, 333}) {
-                if (n_in % weir_dtype_of(dtype).block_elements)
-                    continue;
+    for (const weir_activations activations : { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
+        for (const weir_dtype dtype : { WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_Q8_0, WEIR_Q5_K }) {
+            if (activations == WEIR_ACTIVATIONS_FAST && weir_dtype_of(dtype).quantised) continue;
+            for (const int64_t n_in : { 256, 1280, 333 }) {
+                if (n_in % weir_dtype_of(dtype).block_elements) continue;
                 const int64_t n_rows = 5, n_out = 77;
                 const Weight  w(stream.stream, dtype, n_out, n_in, 2, activations);
                 auto          x = random_rows(n_rows * n_in, 8);
-                for (auto &value : x)
-                    value = weir_bf16_to_f32(weir_bf16_from_f32(value));
+                for (auto &value : x) value = weir_bf16_to_f32(weir_bf16_from_f32(value));
                 std::vector<float> got((size_t)(n_rows * n_out)), want(got.size());
                 ASSERT_TRUE(run(kernel_of(w), arguments(&w.weight, got.data(), x.data(), n_rows)));
                 const weir_weight rows = w.rows();
@@ -103,10 +97,9 @@ TEST(OneDnn, MatchesTheReference)
 TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
 {
     Stream stream;
-    if (!weir_caps_detect().x86_v4 || limited())
-        GTEST_SKIP() << "promised for packed weights";
-    for (const weir_dtype dtype : {WEIR_F32, WEIR_BF16}) {
-        for (const int64_t n_in : {512, 1000}) {
+    if (!weir_caps_detect().x86_v4 || limited()) GTEST_SKIP() << "promised for packed weights";
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16 }) {
+        for (const int64_t n_in : { 512, 1000 }) {
             const int64_t      n_out = 200, most = 300;
             const Weight       w(stream.stream, dtype, n_out, n_in, 3);
             const auto         x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6), before = random_rows(most * n_out, 7);
@@ -116,9 +109,8 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
                 one.outputs[0].bias = bias.data(), one.outputs[0].accumulate = true;
                 ASSERT_TRUE(run(kernel_of(w), one));
             }
-            std::vector<int64_t> counts = {100, 128, 300};
-            for (int64_t n = 1; n <= 64; n++)
-                counts.push_back(n);
+            std::vector<int64_t> counts = { 100, 128, 300 };
+            for (int64_t n = 1; n <= 64; n++) counts.push_back(n);
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 batch.assign(before.begin() + first * n_out, before.end());
@@ -136,23 +128,23 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
 TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
 {
     Stream stream;
-    for (const weir_dtype dtype : {WEIR_F32, WEIR_BF16}) {
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16 }) {
         const int64_t      n_in = 192, n_rows = 9, x_stride = 200;
         const Weight       a(stream.stream, dtype, 96, n_in, 1), b(stream.stream, dtype, 40, n_in, 2), c(stream.stream, dtype, 96, n_in, 3);
-        const Weight      *weights[] = {&a, &b, &c};
-        const int64_t      strides[] = {96, 50, 96};
+        const Weight      *weights[] = { &a, &b, &c };
+        const int64_t      strides[] = { 96, 50, 96 };
         const auto         x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10), before = random_rows(n_rows * 96, 11);
         std::vector<float> got[3], single(n_rows * 96);
         weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
         args.x_stride = x_stride, args.n_outputs = 3;
         for (int o = 0; o < 3; o++) {
-            got[o]          = before;
-            args.outputs[o] = {&weights[o]->weight, got[o].data(), o < 2 ? bias.data() : nullptr, strides[o], o == 2};
+            got[o] = before;
+            args.outputs[o] = { &weights[o]->weight, got[o].data(), o < 2 ? bias.data() : nullptr, strides[o], o == 2 };
         }
         ASSERT_TRUE(run(kernel_of(a), args));
         for (int o = 0; o < 3; o++) {
             weir_matmul_args one = arguments(&weights[o]->weight, single.data(), x.data(), n_rows);
-            one.x_stride         = x_stride;
+            one.x_stride = x_stride;
             ASSERT_TRUE(run(kernel_of(a), one));
             const int64_t n_out = weights[o]->weight.n_out;
             for (int64_t at = 0; at < n_rows * strides[o]; at++) {
@@ -160,7 +152,7 @@ TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
                 float         want = before[(size_t)at];
                 if (i < n_out) {
                     const float value = single[(size_t)(r * n_out + i)] + (o < 2 ? bias[(size_t)i] : 0.0f);
-                    want              = o == 2 ? before[(size_t)at] + value : value;
+                    want = o == 2 ? before[(size_t)at] + value : value;
                 }
                 ASSERT_EQ(got[o][(size_t)at], want) << weir_dtype_of(dtype).name << " output " << o << " row " << r << " column " << i;
             }

@@ -7,23 +7,19 @@
 #include "offload/caps.h"
 #include "tests/unit/matmul/fixture.h"
 
-namespace weir_test
-{
-namespace
-{
+namespace weir_test {
+namespace {
 
-const weir_dtype kQuantised[] = {WEIR_Q8_0,   WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL,
-                                 WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K};
+const weir_dtype kQuantised[] = { WEIR_Q8_0,   WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL,
+                                  WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K };
 
 // The rows that this machine can run, the slowest (plain C) last.
 std::vector<const weir_kernel *> kernels_here()
 {
     const weir_caps                  caps = weir_caps_detect();
     std::vector<const weir_kernel *> kernels;
-    if (caps.x86_v4 && caps.avx512_vnni)
-        kernels.push_back(&weir_kernel_x86_matmul_tiles_vnni);
-    if (caps.x86_v3)
-        kernels.push_back(&weir_kernel_x86_matmul_tiles_v3);
+    if (caps.x86_v4 && caps.avx512_vnni) kernels.push_back(&weir_kernel_x86_matmul_tiles_vnni);
+    if (caps.x86_v3) kernels.push_back(&weir_kernel_x86_matmul_tiles_v3);
     kernels.push_back(&weir_kernel_x86_matmul_tiles_v2);
     return kernels;
 }
@@ -39,7 +35,7 @@ TEST(Tiles, UnpackToTheFilesValues)
         ASSERT_EQ(weir_dequantise(values.data(), w.rows().data, dtype, 71 * 512), WEIR_OK);
         int different = 0;
         for (int64_t i = 0; i < 71 * 512; i++) {
-            const weir_tile_element e     = weir_tiles_element(&w.weight, i / 512, i % 512);
+            const weir_tile_element e = weir_tiles_element(&w.weight, i / 512, i % 512);
             const float             value = std::fmaf(e.scale, (float)e.code, e.minimum), want = values[(size_t)i];
             // K types: scale and minimum are each rounded to f16 once.
             const float allowed = is_k(dtype) ? (std::fabs(e.scale * (float)e.code) + std::fabs(e.minimum)) * 0x1p-11f
@@ -52,7 +48,7 @@ TEST(Tiles, UnpackToTheFilesValues)
 
 TEST(Tiles, KeepTheFilesSizeForTheCommonTypes)
 {
-    for (const weir_dtype dtype : {WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_IQ4_NL}) {
+    for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_IQ4_NL }) {
         size_t bytes = 0;
         ASSERT_TRUE(weir_tiles_bytes(&bytes, dtype, 3584, 1024));
         EXPECT_EQ(bytes, weir_row_bytes(dtype, 1024) * 3584) << weir_dtype_of(dtype).name;
@@ -102,13 +98,11 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
         for (int64_t r = 0; r < most; r++)
             ASSERT_TRUE(run(*kernels[0], arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1));
         for (const weir_kernel *kernel : kernels) {
-            std::vector<int64_t> counts = {1, 5, 40};
+            std::vector<int64_t> counts = { 1, 5, 40 };
             if (kernel == kernels[0])
-                for (counts.clear(); counts.size() < 40;)
-                    counts.push_back((int64_t)counts.size() + 1);
-            for (const int64_t n : {64, 100, 128, 300})
-                if (kernel != &weir_kernel_x86_matmul_tiles_v2)
-                    counts.push_back(n);
+                for (counts.clear(); counts.size() < 40;) counts.push_back((int64_t)counts.size() + 1);
+            for (const int64_t n : { 64, 100, 128, 300 })
+                if (kernel != &weir_kernel_x86_matmul_tiles_v2) counts.push_back(n);
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 std::fill(batch.begin(), batch.end(), -1.0f);
@@ -126,31 +120,30 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
     const int64_t n_in = 512, n_rows = 13, x_stride = n_in + 5;
     const Weight  a(stream.stream, WEIR_Q8_0, 96, n_in, 1), b(stream.stream, WEIR_Q4_K, 16, n_in, 2),
         c(stream.stream, WEIR_Q6_K, 33, n_in, 3), d(stream.stream, WEIR_Q4_0, 1, n_in, 4);
-    const Weight *weights[] = {&a, &b, &c, &d};
+    const Weight *weights[] = { &a, &b, &c, &d };
     const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10), before = random_rows(n_rows * 120, 11);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> got[4], single(n_rows * 96);
         weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
-        args.x_stride           = x_stride;
-        args.n_outputs          = 4;
+        args.x_stride = x_stride;
+        args.n_outputs = 4;
         for (int o = 0; o < 4; o++) {
-            got[o]          = before;
-            args.outputs[o] = {&weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr, 120 - o, o >= 2};
+            got[o] = before;
+            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr, 120 - o, o >= 2 };
         }
         ASSERT_TRUE(run(*kernel, args));
         for (int o = 0; o < 4; o++) {
             weir_matmul_args one = arguments(&weights[o]->weight, single.data(), x.data(), n_rows);
-            one.x_stride         = x_stride;
+            one.x_stride = x_stride;
             ASSERT_TRUE(run(*kernel, one));
             const int64_t n_out = weights[o]->weight.n_out, stride = 120 - o;
             for (int64_t r = 0; r < n_rows; r++) {
                 for (int64_t i = 0; i < stride && r * stride + i < n_rows * 120; i++) {
-                    const size_t at   = (size_t)(r * stride + i);
+                    const size_t at = (size_t)(r * stride + i);
                     float        want = before[at];
                     if (i < n_out) {
                         float value = single[(size_t)(r * n_out + i)];
-                        if (o % 2)
-                            value += bias[(size_t)i];
+                        if (o % 2) value += bias[(size_t)i];
                         want = o >= 2 ? before[at] + value : value;
                     }
                     ASSERT_EQ(got[o][at], want) << kernel->name << " output " << o << " row " << r << " column " << i;
@@ -167,9 +160,8 @@ TEST(Tiles, UnusualActivations)
     const Weight  w(stream.stream, WEIR_Q8_0, 32, n_in);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> x((size_t)(5 * n_in), 0.0f), got(5 * 32, 7.0f);
-        for (int64_t i = 0; i < n_in; i++)
-            x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 3e38f;
-        x[2 * n_in + 3]  = INFINITY;
+        for (int64_t i = 0; i < n_in; i++) x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 3e38f;
+        x[2 * n_in + 3] = INFINITY;
         x[3 * n_in + 40] = NAN;
         ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), 5)));
         for (int i = 0; i < 32; i++) {
@@ -188,7 +180,7 @@ TEST(Tiles, RejectWithAReason)
     const Weight       w(stream.stream, WEIR_Q8_0, 32, 64);
     std::vector<float> x(64), y(32);
     weir_matmul_args   args = arguments(&w.weight, y.data(), x.data(), 1);
-    const weir_caps    old  = {};
+    const weir_caps    old = {};
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_vnni.reject(&old, &args), "needs AVX-512 VNNI");
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v3.reject(&old, &args), "needs AVX2 (x86-64-v3)");
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), nullptr);
@@ -196,10 +188,10 @@ TEST(Tiles, RejectWithAReason)
     args.outputs[0].weight = &rows;
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "weight is not in tiles");
     args.outputs[0].weight = &w.weight;
-    args.n_in              = 32;
+    args.n_in = 32;
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "n_in differs from the weight's");
-    const weir_kernel_context small = {0, 2, nullptr, nullptr, 0};
-    args.n_in                       = 64;
+    const weir_kernel_context small = { 0, 2, nullptr, nullptr, 0 };
+    args.n_in = 64;
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.run(&small, &args), WEIR_EINVAL) << "scratch is too small";
 }
 

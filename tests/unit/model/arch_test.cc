@@ -23,7 +23,8 @@ std::string replaced(std::string text, const std::string &from, const std::strin
 /* A checkpoint folder that is a copy of a golden one. */
 void copy_checkpoint(const Folder &folder, const char *model)
 {
-    std::filesystem::copy(golden(model), folder.path(), std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(golden(model), folder.path(),
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
     for (const auto &entry : std::filesystem::recursive_directory_iterator(folder.path()))
         std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
 }
@@ -41,7 +42,8 @@ void change_header(const Folder &folder, const std::string &from, const std::str
     memcpy(&length, bytes.data(), sizeof length);
     const std::string header = replaced(bytes.substr(8, length), from, to);
     const uint64_t    now = header.size();
-    write_file(folder / "model.safetensors", std::string(reinterpret_cast<const char *>(&now), sizeof now) + header + bytes.substr(8 + length));
+    write_file(folder / "model.safetensors",
+               std::string(reinterpret_cast<const char *>(&now), sizeof now) + header + bytes.substr(8 + length));
 }
 
 /* qwen3.toml under another name, with one change. */
@@ -74,9 +76,16 @@ TEST(Arch, EveryShippedFileLoads)
     weir_error     error = {};
     ASSERT_EQ(weir_arch_set_open(&set, nullptr, &error), WEIR_OK) << error.text;
     weir_arch_set_close(set);
-    const struct { const char *model, *arch; } shipped[] = { { "tq", "qwen35" },         { "qwen3", "qwen3" },   { "qwen2", "qwen2" },
-                                                             { "llama3", "llama" },      { "mistral", "mistral" }, { "tq/tq-f32.gguf", "qwen35" },
-                                                             { "llama3/llama3-f32.gguf", "llama" }, { "qwen3-untied", "qwen3" } };
+    const struct {
+        const char *model, *arch;
+    } shipped[] = { { "tq", "qwen35" },
+                    { "qwen3", "qwen3" },
+                    { "qwen2", "qwen2" },
+                    { "llama3", "llama" },
+                    { "mistral", "mistral" },
+                    { "tq/tq-f32.gguf", "qwen35" },
+                    { "llama3/llama3-f32.gguf", "llama" },
+                    { "qwen3-untied", "qwen3" } };
     Engine engine;
     for (const auto &s : shipped) {
         ASSERT_EQ(engine.open(golden(s.model)), WEIR_OK) << engine.text();
@@ -128,7 +137,8 @@ TEST(Arch, AllProblemsOfACheckpointAreInOneMessage)
     change_header(folder, "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_mislaid");
     const std::string header = read_file(folder / "model.safetensors").substr(8, 8192);
     std::smatch       found;
-    ASSERT_TRUE(std::regex_search(header, found, std::regex("\"model\\.layers\\.1\\.self_attn\\.k_proj\\.weight\": ?\\{[^}]*\"shape\": ?\\[64, ?64\\]")));
+    ASSERT_TRUE(std::regex_search(header, found,
+                                  std::regex("\"model\\.layers\\.1\\.self_attn\\.k_proj\\.weight\": ?\\{[^}]*\"shape\": ?\\[64, ?64\\]")));
     const std::string entry = found.str();
     change_header(folder, entry, std::regex_replace(entry, std::regex("\\[64, ?64\\]"), "[128,32]"));
     Engine engine;
@@ -207,7 +217,8 @@ const Fault faults[] = {
     { "Transform", "hf = \"norm.weight\"", "hf = \"norm.weight\", hf_transform = \"square\"", "unknown transform 'square'" },
     { "Slot", "\"attn.out\" ", "\"attn.exit\" ", "\"attn.out\"" },
     { "Shape", "[shape]", "[shape]\nn_wheels = { hf = \"hidden_size\" }", "'n_wheels'" },
-    { "NoShape", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }", "", "[shape] has no n_heads, which attention needs" },
+    { "NoShape", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }", "",
+      "[shape] has no n_heads, which attention needs" },
     { "NoFfnShape", "d_ffn ", "d_model ", "acme.toml" },
     { "NoContext", "context    = { gguf = \"context_length\", hf = \"max_position_embeddings\" }", "", "[shape] has no context" },
     { "Syntax", "[layers]", "[layers", "acme.toml" },

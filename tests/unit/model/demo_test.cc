@@ -55,7 +55,8 @@ TEST_P(Greedy, AnswersAreTheReferencesTokenForToken)
         request.sampling = weir_sampling_default();
         request.sampling.temperature = 0.0f;
         weir_cli_answer answer;
-        ASSERT_EQ(weir_cli_answer_wait(&answer, weir_engine_service(engine.get()), &request, nullptr, nullptr, nullptr, engine.error()), WEIR_OK)
+        ASSERT_EQ(weir_cli_answer_wait(&answer, weir_engine_service(engine.get()), &request, nullptr, nullptr, nullptr, engine.error()),
+                  WEIR_OK)
             << engine.text();
         std::vector<int32_t> got(answer.tokens.data, answer.tokens.data + answer.tokens.count);
         if (answer.stop_token >= 0) got.push_back(answer.stop_token); /* the reference keeps it */
@@ -64,7 +65,8 @@ TEST_P(Greedy, AnswersAreTheReferencesTokenForToken)
     }
     EXPECT_EQ(n_lines, 20);
 }
-INSTANTIATE_TEST_SUITE_P(Containers, Greedy, ::testing::Values(folder, quantised), [](const auto &info) { return info.param == folder ? "Folder" : "Gguf"; });
+INSTANTIATE_TEST_SUITE_P(Containers, Greedy, ::testing::Values(folder, quantised),
+                         [](const auto &info) { return info.param == folder ? "Folder" : "Gguf"; });
 
 TEST(Perplexity, IsTheReferences)
 {
@@ -80,7 +82,8 @@ TEST(Perplexity, IsTheReferences)
         weir_perplexity got;
         ASSERT_EQ(weir_eval_perplexity(&got, engine.get(), path.c_str(), 512, engine.error()), WEIR_OK) << engine.text();
         EXPECT_EQ(got.n_scored, json_integer_value(json_object_get(want, "scored"))) << path;
-        const double perplexity = json_real_value(json_object_get(want, "ppl")), bits = json_real_value(json_object_get(want, "bits_per_byte"));
+        const double perplexity = json_real_value(json_object_get(want, "ppl")),
+                     bits = json_real_value(json_object_get(want, "bits_per_byte"));
         EXPECT_NEAR(got.perplexity, perplexity, 0.005 * perplexity) << path;
         EXPECT_NEAR(got.bits_per_byte, bits, 0.005 * bits) << path;
         n_checked++;
@@ -107,8 +110,9 @@ TEST_P(Retrieval, AnswersAreRight)
     EXPECT_GE(got.n_right, GetParam().fewest_right);
     weir_retrieval_free(&got);
 }
-INSTANTIATE_TEST_SUITE_P(Sets, Retrieval, ::testing::Values(Set{ "niah_single", 40, 40 }, Set{ "tracking", 20, 20 }, Set{ "niah_multikey", 50, 49 },
-                                                            Set{ "table", 100, 99 }),
+INSTANTIATE_TEST_SUITE_P(Sets, Retrieval,
+                         ::testing::Values(Set{ "niah_single", 40, 40 }, Set{ "tracking", 20, 20 }, Set{ "niah_multikey", 50, 49 },
+                                           Set{ "table", 100, 99 }),
                          [](const auto &info) { return std::string(info.param.task); });
 
 /* A whole set, the hardest that is answered at all: a third right, so that a shift either way shows. */
@@ -118,7 +122,8 @@ TEST(RetrievalSet, WholeSetOfSeveralValues)
     ASSERT_EQ(engine.open(folder, {}, true), WEIR_OK) << engine.text();
     const Json     expected(support::read_file("models/weir-demo/eval/expected.json"));
     weir_retrieval got;
-    ASSERT_EQ(weir_eval_retrieval(&got, engine.get(), "models/weir-demo/eval/multivalue.jsonl", 0, engine.error()), WEIR_OK) << engine.text();
+    ASSERT_EQ(weir_eval_retrieval(&got, engine.get(), "models/weir-demo/eval/multivalue.jsonl", 0, engine.error()), WEIR_OK)
+        << engine.text();
     const json_t *const lengths = json_object_get(json_object_get(expected.root, "exact_match"), "multivalue");
     EXPECT_EQ(got.n_rows, json_object_size(lengths));
     for (size_t i = 0; i < got.n_rows; i++) {

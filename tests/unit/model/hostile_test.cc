@@ -25,7 +25,10 @@ const Settings small = { "memory.host=256MiB", "kernels.threads=1", "batch.max_s
 /* Of an input that nobody vouches for: bytes of a file on disk, changed in place. */
 class File {
   public:
-    explicit File(const std::string &path) : path_(path), bytes_(read_file(path)), fd_(open(path.c_str(), O_WRONLY | O_CLOEXEC)) { EXPECT_GE(fd_, 0) << path; }
+    explicit File(const std::string &path) : path_(path), bytes_(read_file(path)), fd_(open(path.c_str(), O_WRONLY | O_CLOEXEC))
+    {
+        EXPECT_GE(fd_, 0) << path;
+    }
     File(const File &) = delete;
     File &operator=(const File &) = delete;
     ~File() { close(fd_); }
@@ -52,8 +55,8 @@ struct Counts {
 /* What weir_engine_plan does before it plans, with the architectures read and the stream opened once for all files. */
 weir_status bind(const std::string &path, weir_error *error)
 {
-    static weir_arch_set *archs = nullptr;
-    static weir_stream   *stream = nullptr;
+    static weir_arch_set  *archs = nullptr;
+    static weir_stream    *stream = nullptr;
     weir_tensor_directory *directory = nullptr;
     weir_model            *model = nullptr;
     const weir_arch       *arch = nullptr;
@@ -149,10 +152,7 @@ void expect_modest_memory()
 /* Where the tensor data of a GGUF begins. */
 size_t gguf_header(const std::string &bytes) { return (bytes.rfind(".weight") / 32 + 3) * 32; }
 
-void copy_to(const Folder &folder, const char *from, const char *to)
-{
-    write_file(folder / to, read_file(golden(from)));
-}
+void copy_to(const Folder &folder, const char *from, const char *to) { write_file(folder / to, read_file(golden(from))); }
 
 TEST(Hostile, GgufWithFlippedBits)
 {

@@ -51,7 +51,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
         late.add(support::some_tokens(250, 13, engine_.n_vocab()));
         for (int at = 0, i = 0; at < n_prompt; at += piece, i++) {
             std::vector<weir_work> works;
-            const auto add = [&works](Sequence *sequence, int rows, weir_logits_wanted wanted) {
+            const auto             add = [&works](Sequence *sequence, int rows, weir_logits_wanted wanted) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
                 if (left > 0) works.push_back({ sequence->get(), std::min(rows, left), wanted, 0 });
             };
@@ -67,7 +67,8 @@ class Invariance : public ::testing::TestWithParam<Case> {
     void step(weir_work *works, size_t n_works, size_t own, std::vector<float> *all)
     {
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), works, static_cast<int32_t>(n_works), &logits, engine_.error()), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_runner_step(engine_.runner(), works, static_cast<int32_t>(n_works), &logits, engine_.error()), WEIR_OK)
+            << engine_.text();
         const float *const from = logits + static_cast<size_t>(works[own].first_logit) * engine_.n_vocab();
         all->insert(all->end(), from, from + static_cast<size_t>(works[own].n_rows) * engine_.n_vocab());
     }
@@ -82,8 +83,8 @@ class Invariance : public ::testing::TestWithParam<Case> {
             first = std::min(first, i);
             differ++;
         }
-        ADD_FAILURE() << how << ": " << differ << " of " << got.size() << " logits differ, first at row " << first / engine_.n_vocab() << ": " << got[first]
-                      << " and " << want[first];
+        ADD_FAILURE() << how << ": " << differ << " of " << got.size() << " logits differ, first at row " << first / engine_.n_vocab()
+                      << ": " << got[first] << " and " << want[first];
     }
     Engine               engine_;
     std::vector<int32_t> prompt_;

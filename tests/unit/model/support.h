@@ -89,7 +89,9 @@ class Sequence {
     {
         weir_error error = {};
         EXPECT_EQ(weir_sequence_open(&sequence_, weir_engine_store(engine.get()), weir_engine_ledger(engine.get()),
-                                     weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error), WEIR_OK) << error.text;
+                                     weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error),
+                  WEIR_OK)
+            << error.text;
     }
     Sequence(const Sequence &) = delete;
     Sequence &operator=(const Sequence &) = delete;
@@ -134,8 +136,8 @@ class Folder {
     }
     ~Folder() { std::filesystem::remove_all(path_); }
     Folder(const Folder &) = delete;
-    Folder &operator=(const Folder &) = delete;
-    std::string operator/(const std::string &name) const { return path_ + "/" + name; }
+    Folder            &operator=(const Folder &) = delete;
+    std::string        operator/(const std::string &name) const { return path_ + "/" + name; }
     const std::string &path() const { return path_; }
 
   private:

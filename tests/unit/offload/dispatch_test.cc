@@ -12,18 +12,18 @@ namespace {
 
 struct Stream {
     weir_stream *stream = nullptr;
-    weir_error   error  = {};
+    weir_error   error = {};
     weir_status  status;
     explicit Stream(weir_stream_options options = {}) { status = weir_stream_open(&stream, &options, &error); }
     ~Stream() { weir_stream_close(stream); }
 };
 
-float       memory[4];
-weir_add_args add_of(int64_t n_rows, int64_t dim) { return {memory, memory, n_rows, dim, dim, dim}; }
+float         memory[4];
+weir_add_args add_of(int64_t n_rows, int64_t dim) { return { memory, memory, n_rows, dim, dim, dim }; }
 
 std::string picked(const weir_stream *stream, int64_t dim)
 {
-    const weir_add_args args   = add_of(1, dim);
+    const weir_add_args args = add_of(1, dim);
     const weir_kernel  *kernel = weir_kernel_pick(stream, WEIR_OP_ADD, &args, nullptr, nullptr);
     return kernel ? kernel->name : "";
 }
@@ -31,9 +31,12 @@ std::string picked(const weir_stream *stream, int64_t dim)
 std::map<std::string, std::string> explained(const weir_stream *stream, weir_op op, const void *args)
 {
     std::map<std::string, std::string> reasons;
-    weir_kernel_pick(stream, op, args, [](void *user, const weir_kernel *kernel, const char *reject) {
-        (*static_cast<std::map<std::string, std::string> *>(user))[kernel->name] = reject ? reject : "";
-    }, &reasons);
+    weir_kernel_pick(
+        stream, op, args,
+        [](void *user, const weir_kernel *kernel, const char *reject) {
+            (*static_cast<std::map<std::string, std::string> *>(user))[kernel->name] = reject ? reject : "";
+        },
+        &reasons);
     return reasons;
 }
 
@@ -48,7 +51,7 @@ TEST(Dispatch, TakesTheFirstRowThatAccepts)
 TEST(Dispatch, RunsWhatItPicked)
 {
     weir_stream_options options = {};
-    options.isa                 = "v2";
+    options.isa = "v2";
     Stream        s(options);
     weir_add_args args = add_of(1, 3);
     EXPECT_EQ(weir_add(s.stream, &args), WEIR_OK);
@@ -58,12 +61,12 @@ TEST(Dispatch, RunsWhatItPicked)
 TEST(Dispatch, PinGoesFirstAndYieldsWhenItRejects)
 {
     weir_stream_options options = {};
-    options.pins[WEIR_OP_ADD]   = "fake.add.ref";
+    options.pins[WEIR_OP_ADD] = "fake.add.ref";
     Stream s(options);
     ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
     EXPECT_EQ(picked(s.stream, 4), "fake.add.ref");
     options.pins[WEIR_OP_ADD] = "fake.add.v2";
-    options.isa               = "v2";
+    options.isa = "v2";
     Stream yielding(options);
     EXPECT_EQ(picked(yielding.stream, 3), "fake.add.ref");
 }
@@ -71,16 +74,16 @@ TEST(Dispatch, PinGoesFirstAndYieldsWhenItRejects)
 TEST(Dispatch, UnknownOrImpossiblePinIsAnErrorThatNamesTheKey)
 {
     weir_stream_options options = {};
-    options.pins[WEIR_OP_ADD]   = "fake.add.gpu";
+    options.pins[WEIR_OP_ADD] = "fake.add.gpu";
     Stream unknown(options);
     EXPECT_EQ(unknown.status, WEIR_ECONFIG);
     EXPECT_NE(std::string(unknown.error.text).find("kernels.add = \"fake.add.gpu\""), std::string::npos) << unknown.error.text;
     options.pins[WEIR_OP_ADD] = "fake.add.v4";
-    options.isa               = "v2";
+    options.isa = "v2";
     Stream barred(options);
     EXPECT_EQ(barred.status, WEIR_ECONFIG);
     EXPECT_NE(std::string(barred.error.text).find("isa v2 forced"), std::string::npos) << barred.error.text;
-    options.pins[WEIR_OP_ADD]  = nullptr;
+    options.pins[WEIR_OP_ADD] = nullptr;
     options.pins[WEIR_OP_ROPE] = "fake.add.v2"; /* the row of another op */
     Stream other(options);
     EXPECT_EQ(other.status, WEIR_ECONFIG);
@@ -89,10 +92,10 @@ TEST(Dispatch, UnknownOrImpossiblePinIsAnErrorThatNamesTheKey)
 TEST(Dispatch, ForcedLevelRejectsHigherRowsAndLowersTheCapabilities)
 {
     weir_stream_options options = {};
-    options.isa                 = "v2";
+    options.isa = "v2";
     Stream s(options);
     ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
-    weir_add_args args    = add_of(1, 3);
+    weir_add_args args = add_of(1, 3);
     auto          reasons = explained(s.stream, WEIR_OP_ADD, &args);
     EXPECT_EQ(reasons.size(), 3u);
     EXPECT_EQ(reasons["fake.add.v2"], "dim is odd");
@@ -107,9 +110,9 @@ TEST(Dispatch, ForcedLevelRejectsHigherRowsAndLowersTheCapabilities)
 TEST(Dispatch, BadOptionsAreRefused)
 {
     weir_stream_options options = {};
-    options.isa                 = "v5";
+    options.isa = "v5";
     EXPECT_EQ(Stream(options).status, WEIR_ECONFIG);
-    options.isa       = nullptr;
+    options.isa = nullptr;
     options.n_threads = -1;
     EXPECT_EQ(Stream(options).status, WEIR_ECONFIG);
     options.n_threads = 1 << 20;
@@ -158,7 +161,7 @@ TEST(Dispatch, OpNamesRoundTrip)
 
 TEST(Caps, LimitCutsEverythingAboveTheLevel)
 {
-    const weir_caps all = {true, true, true, true, true, 0};
+    const weir_caps all = { true, true, true, true, true, 0 };
     EXPECT_EQ(weir_caps_isa(&all), WEIR_ISA_V4);
     const weir_caps v3 = weir_caps_limited(all, WEIR_ISA_V3);
     EXPECT_TRUE(v3.x86_v2 && v3.x86_v3);

@@ -22,15 +22,18 @@ static const char *reject_caps(const weir_caps *caps, const void *args)
 }
 static size_t scratch_rows(const void *args) { return (size_t)((const weir_add_args *)args)->n_rows * 1000; }
 
-static const weir_kernel fast   = { WEIR_OP_ADD, WEIR_BACKEND_OMP, "fake.add.v2", 0, 0, reject_odd, scratch_rows, run_fast };
+static const weir_kernel fast = { WEIR_OP_ADD, WEIR_BACKEND_OMP, "fake.add.v2", 0, 0, reject_odd, scratch_rows, run_fast };
 static const weir_kernel vector = { WEIR_OP_ADD, WEIR_BACKEND_X86, "fake.add.v4", 0, 0, NULL, NULL, run_vector };
 static const weir_kernel asking = { WEIR_OP_SWIGLU, WEIR_BACKEND_X86, "fake.swiglu.asking", 0, 0, reject_caps, NULL, run_vector };
-static const weir_kernel ref    = { WEIR_OP_ADD, WEIR_BACKEND_REF, "fake.add.ref", 0, 0, NULL, NULL, run_ref };
+static const weir_kernel ref = { WEIR_OP_ADD, WEIR_BACKEND_REF, "fake.add.ref", 0, 0, NULL, NULL, run_ref };
 
 const weir_table_row *weir_table_rows(size_t *count)
 {
     static const weir_table_row rows[] = {
-        { &fast, WEIR_ISA_V2 }, { &vector, WEIR_ISA_V4 }, { &asking, WEIR_ISA_ANY }, { &ref, WEIR_ISA_ANY },
+        { &fast, WEIR_ISA_V2 },
+        { &vector, WEIR_ISA_V4 },
+        { &asking, WEIR_ISA_ANY },
+        { &ref, WEIR_ISA_ANY },
     };
     *count = sizeof rows / sizeof rows[0];
     return rows;

@@ -12,7 +12,7 @@ const char kFolder[] = "tests/unit/offload/";
 
 struct Loaded {
     const weir_gpu_plugin *plugin = nullptr;
-    weir_error             error  = {};
+    weir_error             error = {};
     weir_status            status;
     explicit Loaded(const char *path) { status = weir_gpu_plugin_load(&plugin, path, &error); }
     bool says(const char *text) const { return std::string(error.text).find(text) != std::string::npos; }

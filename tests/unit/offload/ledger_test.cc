@@ -13,10 +13,10 @@ namespace {
 
 struct Ledger {
     weir_ledger *ledger = nullptr;
-    weir_error   error  = {};
+    weir_error   error = {};
     explicit Ledger(size_t host, size_t device = 0)
     {
-        const size_t caps[WEIR_TIER_COUNT] = {host, device, 0};
+        const size_t caps[WEIR_TIER_COUNT] = { host, device, 0 };
         EXPECT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
     }
     ~Ledger() { weir_ledger_close(ledger); }
@@ -64,7 +64,7 @@ TEST(Ledger, TiersAreApart)
 TEST(Ledger, BlocksAreAlignedAndCharged)
 {
     Ledger l(16 << 20);
-    for (const size_t bytes : {size_t{1}, size_t{65}, size_t{3} << 20}) {
+    for (const size_t bytes : { size_t{ 1 }, size_t{ 65 }, size_t{ 3 } << 20 }) {
         void *memory = nullptr;
         ASSERT_EQ(weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_ACTIVATIONS, bytes, &l.error), WEIR_OK);
         EXPECT_EQ((uintptr_t)memory % (bytes >= (2u << 20) ? (2u << 20) : 64u), 0u);

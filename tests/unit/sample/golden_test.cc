@@ -11,8 +11,7 @@
 
 #include "engine/sample/processors.h"
 
-namespace
-{
+namespace {
 
 const char *const folder = "tests/golden/models/";
 

@@ -11,8 +11,7 @@
 #include "engine/sample/processors.h"
 #include "engine/sample/random.h"
 
-namespace
-{
+namespace {
 
 const float infinity = std::numeric_limits<float>::infinity(), nan_value = std::numeric_limits<float>::quiet_NaN();
 const float largest = std::numeric_limits<float>::max();

@@ -44,7 +44,7 @@ struct Call {
     }
     static bool on_event(void *user, const weir_event *event)
     {
-        Call *const                 call = static_cast<Call *>(user);
+        Call *const                       call = static_cast<Call *>(user);
         const std::lock_guard<std::mutex> hold(call->lock);
         call->events_after_done += call->done;
         switch (event->type) {
@@ -110,7 +110,7 @@ class Service : public ::testing::Test {
         EXPECT_EQ(call.status, WEIR_OK);
         return call.tokens[0];
     }
-    void TearDown() override { weir_engine_close(engine_); }
+    void               TearDown() override { weir_engine_close(engine_); }
     static weir_config config_;
     weir_engine       *engine_ = nullptr;
     weir_service      *service_ = nullptr;
@@ -243,7 +243,7 @@ TEST_F(Service, QueueLimitWindowAndBadNumbersAreRefused)
     EXPECT_EQ(bad.submit(service_, &error_), WEIR_EINVAL);
     EXPECT_EQ(many.submit(service_, &error_), WEIR_EINVAL);
     ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
-    weir_status status = WEIR_OK;
+    weir_status                        status = WEIR_OK;
     std::vector<std::unique_ptr<Call>> more; /* until the queue of one is full */
     for (int i = 0; i < 200 && status == WEIR_OK; i++) {
         more.push_back(std::make_unique<Call>(prompt(i, 10), 4));
@@ -286,7 +286,7 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
     open("qwen3", 4, memory.c_str(), 128);
     ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
     for (int round = 0; round < 10; round++) {
-        Call first(prompt(9, 3), 1); /* holds the engine thread in its callback until all are queued */
+        Call                         first(prompt(9, 3), 1); /* holds the engine thread in its callback until all are queued */
         std::unique_lock<std::mutex> hold(first.lock);
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
         std::vector<std::unique_ptr<Call>> calls;

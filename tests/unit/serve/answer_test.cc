@@ -11,7 +11,7 @@
 namespace {
 
 class Answer : public testing::Test {
-protected:
+  protected:
     void SetUp() override
     {
         weir_error error = {};
@@ -60,7 +60,10 @@ protected:
     }
 
     std::string content() const { return std::string(answer_.content.data != nullptr ? answer_.content.data : "", answer_.content.size); }
-    std::string reasoning() const { return std::string(answer_.reasoning.data != nullptr ? answer_.reasoning.data : "", answer_.reasoning.size); }
+    std::string reasoning() const
+    {
+        return std::string(answer_.reasoning.data != nullptr ? answer_.reasoning.data : "", answer_.reasoning.size);
+    }
 
     weir_tokenizer *tokenizer_ = nullptr;
     weir_stop_list  stop_ = {};
@@ -168,7 +171,8 @@ TEST_F(Answer, ScoresOfCompletions)
     json_t *const object = json_loads(out.data, 0, nullptr);
     weir_buffer_free(&out);
     const size_t n = 1 + static_cast<size_t>(answer_.n_tokens);
-    for (const char *key : { "tokens", "token_logprobs", "top_logprobs", "text_offset" }) EXPECT_EQ(n, json_array_size(json_object_get(object, key))) << key;
+    for (const char *key : { "tokens", "token_logprobs", "top_logprobs", "text_offset" })
+        EXPECT_EQ(n, json_array_size(json_object_get(object, key))) << key;
     EXPECT_TRUE(json_is_null(json_array_get(json_object_get(object, "token_logprobs"), 0)));
     EXPECT_TRUE(json_is_null(json_array_get(json_object_get(object, "top_logprobs"), 0)));
     const json_t *const offsets = json_object_get(object, "text_offset");

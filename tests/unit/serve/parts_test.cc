@@ -35,8 +35,7 @@ TEST(Metrics, EveryLineIsWellFormed)
     const std::regex   sample("[a-z0-9_:]+\\{([a-z_]+=\"([^\"\\\\]|\\\\.)*\",?)*\\} [-+0-9.e]+");
     weir_metrics       metrics = {};
     std::istringstream lines(exposition(metrics, "a\"b\\c", true));
-    for (std::string line; std::getline(lines, line);)
-        EXPECT_TRUE(std::regex_match(line, line[0] == '#' ? comment : sample)) << line;
+    for (std::string line; std::getline(lines, line);) EXPECT_TRUE(std::regex_match(line, line[0] == '#' ? comment : sample)) << line;
 }
 
 TEST(Metrics, CountersAndGauges)
@@ -102,7 +101,8 @@ TEST(Access, Keys)
     ASSERT_EQ(WEIR_OK, weir_access_add(&access, "Second-2", 8, &error));
     EXPECT_EQ(0, weir_access_check(&access, "Bearer first"));
     EXPECT_EQ(1, weir_access_check(&access, "bearer Second-2"));
-    for (const char *bad : { "Bearer firs", "Bearer firstx", "Bearer First", "Bearer  first", "Bearer first ", "first", "Bearer", "Bearer ", "Basic first", "" })
+    for (const char *bad : { "Bearer firs", "Bearer firstx", "Bearer First", "Bearer  first", "Bearer first ", "first", "Bearer", "Bearer ",
+                             "Basic first", "" })
         EXPECT_EQ(-1, weir_access_check(&access, bad)) << bad;
     EXPECT_EQ(-1, weir_access_check(&access, nullptr));
     EXPECT_EQ(WEIR_EINVAL, weir_access_add(&access, "", 0, &error));
@@ -113,13 +113,13 @@ TEST(Access, Hosts)
 {
     for (const char *good : { "localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:1", "127.9.9.9", "[::1]", "[::1]:8080" })
         EXPECT_TRUE(weir_host_is_loopback(good)) << good;
-    for (const char *bad : { "", "evil.example", "127.0.0.1.evil.example", "localhost.evil", "0x7f.1", "127.1", "10.0.0.1", "[::2]", "[::1", "[::1]x", "localhost:", "localhost:a",
-                             "localhost:123456", "::1" })
+    for (const char *bad : { "", "evil.example", "127.0.0.1.evil.example", "localhost.evil", "0x7f.1", "127.1", "10.0.0.1", "[::2]", "[::1",
+                             "[::1]x", "localhost:", "localhost:a", "localhost:123456", "::1" })
         EXPECT_FALSE(weir_host_is_loopback(bad)) << bad;
 }
 
 struct Parsed {
-    std::string content;
+    std::string                                      content;
     std::vector<std::pair<std::string, std::string>> calls;
 };
 
@@ -129,7 +129,8 @@ Parsed parse(const std::string &text, size_t n, const char *tools_text = "[]")
     weir_tool_parser parser = {};
     weir_buffer      content = {};
     parser.tools = tools;
-    for (size_t i = 0; i < text.size(); i += n) EXPECT_EQ(WEIR_OK, weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i)));
+    for (size_t i = 0; i < text.size(); i += n)
+        EXPECT_EQ(WEIR_OK, weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i)));
     EXPECT_EQ(WEIR_OK, weir_tool_finish(&parser, &content));
     Parsed result;
     result.content.assign(content.data != nullptr ? content.data : "", content.size);
@@ -142,7 +143,8 @@ Parsed parse(const std::string &text, size_t n, const char *tools_text = "[]")
 
 TEST(ToolCall, JsonForm)
 {
-    const std::string text = "Let me see. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": \"x\"}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>";
+    const std::string text = "Let me see. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": "
+                             "\"x\"}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>";
     for (size_t n = 1; n <= text.size(); n++) {
         const Parsed p = parse(text, n);
         EXPECT_EQ("Let me see. ", p.content) << n;
@@ -155,7 +157,8 @@ TEST(ToolCall, JsonForm)
 
 TEST(ToolCall, XmlFormUsesTheDeclaredTypes)
 {
-    const char *const tools = R"([{"type":"function","function":{"name":"find","parameters":{"properties":{"zip":{"type":"string"},"limit":{"type":"integer"}}}}}])";
+    const char *const tools =
+        R"([{"type":"function","function":{"name":"find","parameters":{"properties":{"zip":{"type":"string"},"limit":{"type":"integer"}}}}}])";
     const std::string text = "<tool_call>\n<function=find>\n<parameter=zip>\n01234\n</parameter>\n<parameter=limit>\n5\n</parameter>\n"
                              "<parameter=note>\ntwo\nlines < 3\n</parameter>\n</function>\n</tool_call>";
     for (size_t n = 1; n <= text.size(); n += 3) {
@@ -169,8 +172,9 @@ TEST(ToolCall, XmlFormUsesTheDeclaredTypes)
 
 TEST(ToolCall, WhatIsNoCallStaysText)
 {
-    for (const char *text : { "a <tool_cal b", "<tool_call>nonsense</tool_call>", "<tool_call>{\"name\":5}</tool_call>", "<tool_call>{\"arguments\":{}}</tool_call>",
-                              "<tool_call><function=></function></tool_call>", "x <tool_call>{\"name\":\"f\"", "<tool_call></tool_call>", "< > <tool_call" })
+    for (const char *text : { "a <tool_cal b", "<tool_call>nonsense</tool_call>", "<tool_call>{\"name\":5}</tool_call>",
+                              "<tool_call>{\"arguments\":{}}</tool_call>", "<tool_call><function=></function></tool_call>",
+                              "x <tool_call>{\"name\":\"f\"", "<tool_call></tool_call>", "< > <tool_call" })
         for (size_t n = 1; n <= 5; n++) {
             const Parsed p = parse(text, n);
             EXPECT_EQ(text, p.content);

@@ -39,7 +39,8 @@ void check(bool chat, const std::string &begin, const Row &row)
     weir_api_error      error = {};
     const weir_status   status = read(&request, chat, body, &error);
     EXPECT_EQ(row.status == 200 ? 0 : row.status, status == WEIR_OK ? 0 : error.status) << body;
-    if (row.param != nullptr) EXPECT_EQ(row.param, std::string(error.param).substr(0, std::string(error.param).find_first_of("[."))) << body;
+    if (row.param != nullptr)
+        EXPECT_EQ(row.param, std::string(error.param).substr(0, std::string(error.param).find_first_of("[."))) << body;
     if (status != WEIR_OK) EXPECT_NE('\0', error.message[0]) << body;
     weir_openai_request_free(&request);
 }
@@ -138,23 +139,19 @@ const Row chat_rows[] = {
     { R"(,"tools":[{"type":"function","function":{"name":"a b"}}])", 400, "tools" },
     { R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":"auto")", 200, nullptr },
     { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")", 501, "tool_choice" },
-    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}})", 501, "tool_choice" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}})", 501,
+      "tool_choice" },
     { R"(,"tool_choice":{"type":"function","function":{"name":"nowhere"}})", 400, "tool_choice" },
     { R"(,"tool_choice":"perhaps")", 400, "tool_choice" },
     { R"(,"add_generation_prompt":true,"continue_final_message":true)", 400, "add_generation_prompt" },
 };
 
 const Row completion_rows[] = {
-    { R"(,"max_tokens":0)", 400, "max_tokens" },
-    { R"(,"max_tokens":0,"echo":true)", 200, nullptr },
-    { R"(,"echo":"yes")", 400, "echo" },
-    { R"(,"logprobs":0)", 200, nullptr },
-    { R"(,"logprobs":5)", 200, nullptr },
-    { R"(,"logprobs":6)", 400, "logprobs" },
-    { R"(,"logprobs":true)", 400, "logprobs" },
-    { R"(,"best_of":1,"n":2)", 400, "best_of" },
-    { R"(,"best_of":3,"n":2)", 501, "best_of" },
-    { R"(,"best_of":2,"n":2)", 200, nullptr },
+    { R"(,"max_tokens":0)", 400, "max_tokens" }, { R"(,"max_tokens":0,"echo":true)", 200, nullptr },
+    { R"(,"echo":"yes")", 400, "echo" },         { R"(,"logprobs":0)", 200, nullptr },
+    { R"(,"logprobs":5)", 200, nullptr },        { R"(,"logprobs":6)", 400, "logprobs" },
+    { R"(,"logprobs":true)", 400, "logprobs" },  { R"(,"best_of":1,"n":2)", 400, "best_of" },
+    { R"(,"best_of":3,"n":2)", 501, "best_of" }, { R"(,"best_of":2,"n":2)", 200, nullptr },
 };
 
 TEST(Request, FieldsOfBoth)
@@ -176,15 +173,26 @@ TEST(Request, FieldsOfCompletions)
 TEST(Request, Messages)
 {
     const Row rows[] = {
-        { "null", 400, "messages" }, { "{}", 400, "messages" }, { "[]", 400, "messages" }, { R"("hi")", 400, "messages" }, { R"(["a"])", 400, "messages" },
-        { R"([{"content":"a"}])", 400, "messages" }, { R"([{"role":"wizard","content":"a"}])", 400, "messages" },
-        { R"([{"role":"User","content":"a"}])", 400, "messages" }, { R"([{"role":"user","content":5}])", 400, "messages" },
-        { R"([{"role":"user","content":null}])", 400, "messages" }, { R"([{"role":"user","content":["a"]}])", 400, "messages" },
-        { R"([{"role":"user","content":[{"type":"text"}]}])", 400, "messages" }, { R"([{"role":"assistant"}])", 400, "messages" },
+        { "null", 400, "messages" },
+        { "{}", 400, "messages" },
+        { "[]", 400, "messages" },
+        { R"("hi")", 400, "messages" },
+        { R"(["a"])", 400, "messages" },
+        { R"([{"content":"a"}])", 400, "messages" },
+        { R"([{"role":"wizard","content":"a"}])", 400, "messages" },
+        { R"([{"role":"User","content":"a"}])", 400, "messages" },
+        { R"([{"role":"user","content":5}])", 400, "messages" },
+        { R"([{"role":"user","content":null}])", 400, "messages" },
+        { R"([{"role":"user","content":["a"]}])", 400, "messages" },
+        { R"([{"role":"user","content":[{"type":"text"}]}])", 400, "messages" },
+        { R"([{"role":"assistant"}])", 400, "messages" },
         { R"([{"role":"assistant","content":null,"tool_calls":[]}])", 400, "messages" },
-        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}])", 200, nullptr },
-        { R"([{"role":"assistant","tool_calls":[{}]}])", 400, "messages" }, { R"([{"role":"tool","content":"x"}])", 400, "messages" },
-        { R"([{"role":"tool","tool_call_id":5,"content":"x"}])", 400, "messages" }, { R"([{"role":"tool","tool_call_id":"c","content":"x"}])", 200, nullptr },
+        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}])", 200,
+          nullptr },
+        { R"([{"role":"assistant","tool_calls":[{}]}])", 400, "messages" },
+        { R"([{"role":"tool","content":"x"}])", 400, "messages" },
+        { R"([{"role":"tool","tool_call_id":5,"content":"x"}])", 400, "messages" },
+        { R"([{"role":"tool","tool_call_id":"c","content":"x"}])", 200, nullptr },
         { R"([{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])", 200, nullptr },
     };
     for (const Row &row : rows) check(true, R"({"messages":)", row);
@@ -194,7 +202,9 @@ TEST(Request, NoPartButTextAndNothingIsFetched)
 {
     weir_openai_request request = {};
     weir_api_error      error = {};
-    EXPECT_EQ(WEIR_EINVAL, read(&request, true, R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})", &error));
+    EXPECT_EQ(WEIR_EINVAL,
+              read(&request, true,
+                   R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})", &error));
     EXPECT_EQ(400, error.status);
     EXPECT_STREQ("unsupported_content", error.code);
 }
@@ -203,12 +213,16 @@ TEST(Request, MessagesTakeTheShapeOfTemplates)
 {
     weir_openai_request request = {};
     weir_api_error      error = {};
-    ASSERT_EQ(WEIR_OK, read(&request, true, R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
-        {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})", &error))
+    ASSERT_EQ(WEIR_OK,
+              read(&request, true, R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+        {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})",
+                   &error))
         << error.message;
     char *const text = json_dumps(request.messages, JSON_COMPACT | JSON_SORT_KEYS);
-    EXPECT_STREQ(R"([{"content":"ab","role":"system"},{"content":"","reasoning_content":"r","role":"assistant","tool_calls":[)"
-                 R"({"function":{"arguments":{"k":[1]},"name":"f"},"id":"c","type":"function"},{"function":{"arguments":"oops","name":"g"},"type":"function"}]}])", text);
+    EXPECT_STREQ(
+        R"([{"content":"ab","role":"system"},{"content":"","reasoning_content":"r","role":"assistant","tool_calls":[)"
+        R"({"function":{"arguments":{"k":[1]},"name":"f"},"id":"c","type":"function"},{"function":{"arguments":"oops","name":"g"},"type":"function"}]}])",
+        text);
     free(text);
     weir_openai_request_free(&request);
 }
@@ -216,10 +230,12 @@ TEST(Request, MessagesTakeTheShapeOfTemplates)
 TEST(Request, Prompts)
 {
     const Row rows[] = {
-        { R"("a")", 200, nullptr }, { "[1,2]", 200, nullptr }, { R"(["a","b"])", 200, nullptr }, { R"([[1],"a"])", 200, nullptr },
-        { R"("")", 400, "prompt" }, { "5", 400, "prompt" }, { "null", 400, "prompt" }, { "{}", 400, "prompt" }, { "[]", 400, "prompt" },
-        { "[[]]", 400, "prompt" }, { "[true]", 400, "prompt" }, { "[1.5]", 400, "prompt" }, { "[-1]", 400, "prompt" }, { "[100]", 400, "prompt" },
-        { R"([1,"a"])", 400, "prompt" }, { R"(["a",1])", 400, "prompt" }, { "[[1],[100]]", 400, "prompt" }, { R"(["a",""])", 400, "prompt" },
+        { R"("a")", 200, nullptr },       { "[1,2]", 200, nullptr },        { R"(["a","b"])", 200, nullptr },
+        { R"([[1],"a"])", 200, nullptr }, { R"("")", 400, "prompt" },       { "5", 400, "prompt" },
+        { "null", 400, "prompt" },        { "{}", 400, "prompt" },          { "[]", 400, "prompt" },
+        { "[[]]", 400, "prompt" },        { "[true]", 400, "prompt" },      { "[1.5]", 400, "prompt" },
+        { "[-1]", 400, "prompt" },        { "[100]", 400, "prompt" },       { R"([1,"a"])", 400, "prompt" },
+        { R"(["a",1])", 400, "prompt" },  { "[[1],[100]]", 400, "prompt" }, { R"(["a",""])", 400, "prompt" },
     };
     for (const Row &row : rows) check(false, R"({"prompt":)", row);
     std::string many = "[\"a\"";
@@ -232,8 +248,10 @@ TEST(Request, Values)
 {
     weir_openai_request request = {};
     weir_api_error      error = {};
-    ASSERT_EQ(WEIR_OK, read(&request, true, R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,"max_completion_tokens":3,"seed":-1,"top_k":7,
-        "temperature":0.5,"stop":["x","yz"],"logit_bias":{"3":-100},"stream":true,"stream_options":{"include_usage":true},"n":2})", &error));
+    ASSERT_EQ(WEIR_OK, read(&request, true,
+                            R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,"max_completion_tokens":3,"seed":-1,"top_k":7,
+        "temperature":0.5,"stop":["x","yz"],"logit_bias":{"3":-100},"stream":true,"stream_options":{"include_usage":true},"n":2})",
+                            &error));
     EXPECT_EQ(3, request.max_tokens) << "max_completion_tokens wins";
     EXPECT_EQ(UINT64_MAX, request.sampling.seed);
     EXPECT_EQ(7, request.sampling.top_k);

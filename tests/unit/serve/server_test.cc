@@ -27,7 +27,7 @@ weir_server_options default_options()
 }
 
 class Server : public testing::Test {
-protected:
+  protected:
     void open(const weir_fake_options &fake, weir_server_options options = default_options())
     {
         weir_error  error = {};
@@ -68,7 +68,9 @@ protected:
     int post(const std::string &path, const std::string &body) const
     {
         const int         fd = connect_to();
-        const std::string text = "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+        const std::string text = "POST " + path +
+                                 " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
+                                 "\r\n\r\n" + body;
         EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
         return fd;
     }
@@ -200,7 +202,9 @@ TEST_F(Server, AReaderThatDoesNotReadIsLeft)
     weir_server_options o = default_options();
     o.write_timeout_ms = 500;
     open({ 1, 30000, 50, 0 }, o);
-    const int fd = post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":29000,"ignore_eos":true,"stream":true,"logprobs":true,"top_logprobs":20})");
+    const int fd = post(
+        "/v1/chat/completions",
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":29000,"ignore_eos":true,"stream":true,"logprobs":true,"top_logprobs":20})");
     ASSERT_TRUE(wait_for(1, 0));
     EXPECT_TRUE(wait_for(0, 0));
     const std::string text = read_text(fd);
@@ -246,7 +250,8 @@ TEST_F(Server, ManyPromptsInOneRequest)
     EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain.substr(0, 300);
     EXPECT_EQ(256, count(plain, "\"finish_reason\":\"length\""));
     EXPECT_NE(std::string::npos, plain.find("\"completion_tokens\":256,"));
-    const std::string stream = ask("/v1/completions", "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true,\"stream\":true}");
+    const std::string stream =
+        ask("/v1/completions", "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true,\"stream\":true}");
     EXPECT_EQ(256, count(stream, "\"finish_reason\":\"length\""));
     EXPECT_EQ(1, count(stream, "data: [DONE]"));
 }
@@ -254,7 +259,8 @@ TEST_F(Server, ManyPromptsInOneRequest)
 TEST_F(Server, DrainFinishesWhatRuns)
 {
     open({ 2, 4096, 1000, 0 });
-    const int   fd = post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})");
+    const int fd =
+        post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})");
     std::string text = read_text(fd, "data: ");
     std::thread drain([this] { weir_server_drain(server_, weir_clock_ns() + 20000000000); });
     std::string models;

@@ -14,7 +14,7 @@ namespace {
 struct Stopped {
     std::string text;
     bool        matched;
-    bool operator==(const Stopped &other) const { return text == other.text && matched == other.matched; }
+    bool        operator==(const Stopped &other) const { return text == other.text && matched == other.matched; }
 };
 
 weir_stop_list make_list(const std::vector<std::string> &strings)
@@ -105,7 +105,7 @@ TEST(Stop, BytesAreBytes)
 
 struct Split {
     std::string content, reasoning;
-    bool operator==(const Split &other) const { return content == other.content && reasoning == other.reasoning; }
+    bool        operator==(const Split &other) const { return content == other.content && reasoning == other.reasoning; }
 };
 
 Split run_think(weir_think_state start, const std::vector<std::string> &pieces)
@@ -113,9 +113,11 @@ Split run_think(weir_think_state start, const std::vector<std::string> &pieces)
     weir_think_splitter splitter = {};
     weir_buffer         content = {}, reasoning = {};
     splitter.state = start;
-    for (const std::string &piece : pieces) EXPECT_EQ(WEIR_OK, weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size()));
+    for (const std::string &piece : pieces)
+        EXPECT_EQ(WEIR_OK, weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size()));
     EXPECT_EQ(WEIR_OK, weir_think_finish(&splitter, &content, &reasoning));
-    const Split result = { std::string(content.data != nullptr ? content.data : ""), std::string(reasoning.data != nullptr ? reasoning.data : "") };
+    const Split result = { std::string(content.data != nullptr ? content.data : ""),
+                           std::string(reasoning.data != nullptr ? reasoning.data : "") };
     weir_buffer_free(&splitter.held);
     weir_buffer_free(&content);
     weir_buffer_free(&reasoning);
@@ -148,7 +150,8 @@ TEST(Think, ContentStaysAsItIs)
 
 TEST(Think, StartFollowsFromThePrompt)
 {
-    const std::string closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n", open = "<|im_start|>assistant\n<think>\n", plain = "<|im_start|>assistant\n";
+    const std::string closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n", open = "<|im_start|>assistant\n<think>\n",
+                      plain = "<|im_start|>assistant\n";
     EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start(closed.data(), closed.size(), true));
     EXPECT_EQ(WEIR_THINK_INSIDE, weir_think_start(open.data(), open.size(), true));
     EXPECT_EQ(WEIR_THINK_MAYBE, weir_think_start(plain.data(), plain.size(), true));

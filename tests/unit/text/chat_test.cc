@@ -7,8 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace
-{
+namespace {
 
 using json = std::unique_ptr<json_t, decltype(&json_decref)>;
 
@@ -121,7 +120,7 @@ TEST(Jinja, ErrorsNameTheLine)
 TEST(Jinja, NothingOfTheHostIsReached)
 {
     for (const char *source :
-         {"{{ x.__class__ }}", "{{ ''.__class__ }}", "{{ [].__class__.__mro__ is defined }}", "{{ raise_exception.__globals__ }}"}) {
+         { "{{ x.__class__ }}", "{{ ''.__class__ }}", "{{ [].__class__.__mro__ is defined }}", "{{ raise_exception.__globals__ }}" }) {
         const result got = render(source);
         EXPECT_TRUE(got.status == WEIR_EINVAL || got.text == "") << source << got.text;
     }
@@ -162,32 +161,32 @@ TEST(Provenance, SurvivesEveryOperation)
     static const struct {
         const char *source, *text, *user;
     } cases[] = {
-        {"<{{ c }}>", "<a<b> c>", ".uuuuuu."},
-        {"{{ 'x' + c + 'y' }}", "xa<b> cy", ".uuuuuu."},
-        {"{{ 'x' ~ c ~ 1 }}", "xa<b> c1", ".uuuuuu."},
-        {"{{ ('x' + c)[1:4] }}{{ ('x' + c)[:2] }}{{ c[::-1] }}", "a<bxac >b<a", "uuu.uuuuuuu"},
-        {"{{ ('x' + c)[0] }}{{ ('x' + c)[1] }}", "xa", ".u"},
-        {"{{ (' ' + c + ' ') | trim }}{{ ('-' + c).strip('-c') }}", "a<b> ca<b> ", "uuuuuuuuuuu"},
-        {"{{ c.split('<')[1] }}{{ (c + ',q').split(',')[1] }}", "b> cq", "uuuu."},
-        {"{{ c | replace('b', 'XY') }}", "a<XY> c", "uu..uuu"},
-        {"{{ 'one two'.replace('two', c) }}", "one a<b> c", "....uuuuuu"},
-        {"{{ ['p', c] | join('-') }}{{ '+'.join([c, 'q']) }}", "p-a<b> ca<b> c+q", "..uuuuuuuuuuuu.."},
-        {"{{ ('k' + c) | upper }}{{ c.title() }}", "KA<B> CA<B> C", ".uuuuuuuuuuuu"},
-        {"{{ '%s|%5s' % (c, 'z') }}", "a<b> c|    z", "uuuuuu......"},
-        {"{{ c | tojson }}", "\"a<b> c\"", "uuuuuuuu"},
-        {"{{ {'k': c} | tojson }}", "{\"k\": \"a<b> c\"}", "......uuuuuuuu."},
-        {"{{ messages[0] | tojson }}", "{\"role\": \"user\", \"content\": \"a<b> c\"}", "uuuuuuuuu......uuuuuuuuuuuuuuuuuuuuuu"},
-        {"{{ [c] }}", "['a<b> c']", ".uuuuuuuu."},
-        {"{% macro m(v) %}[{{ v }}]{% endmacro %}{{ m(c) }}", "[a<b> c]", ".uuuuuu."},
-        {"{% set v %}[{{ c }}]{% endset %}{{ v }}", "[a<b> c]", ".uuuuuu."},
-        {"{% for x in c %}{{ x }}.{% endfor %}", "a.<.b.>. .c.", "u.u.u.u.u.u."},
-        {"{{ c | e }}", "a&lt;b&gt; c", "uuuuuuuuuuuu"},
-        {"{{ c | safe }}{{ c | string }}{{ c | default('x') }}", "a<b> ca<b> ca<b> c", "uuuuuuuuuuuuuuuuuu"},
-        {"{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '|' + m.content %}{% endfor %}{{ ns.t }}", "|a<b> c",
-         ".uuuuuu"},
-        {"{{ messages | map(attribute='content') | join }}{{ (messages | first).content }}", "a<b> ca<b> c", "uuuuuuuuuuuu"},
-        {"{{ c | indent(2, true) }}", "  a<b> c", "..uuuuuu"},
-        {"{{ c if c == 'a<b> c' else 'no' }}", "a<b> c", "uuuuuu"},
+        { "<{{ c }}>", "<a<b> c>", ".uuuuuu." },
+        { "{{ 'x' + c + 'y' }}", "xa<b> cy", ".uuuuuu." },
+        { "{{ 'x' ~ c ~ 1 }}", "xa<b> c1", ".uuuuuu." },
+        { "{{ ('x' + c)[1:4] }}{{ ('x' + c)[:2] }}{{ c[::-1] }}", "a<bxac >b<a", "uuu.uuuuuuu" },
+        { "{{ ('x' + c)[0] }}{{ ('x' + c)[1] }}", "xa", ".u" },
+        { "{{ (' ' + c + ' ') | trim }}{{ ('-' + c).strip('-c') }}", "a<b> ca<b> ", "uuuuuuuuuuu" },
+        { "{{ c.split('<')[1] }}{{ (c + ',q').split(',')[1] }}", "b> cq", "uuuu." },
+        { "{{ c | replace('b', 'XY') }}", "a<XY> c", "uu..uuu" },
+        { "{{ 'one two'.replace('two', c) }}", "one a<b> c", "....uuuuuu" },
+        { "{{ ['p', c] | join('-') }}{{ '+'.join([c, 'q']) }}", "p-a<b> ca<b> c+q", "..uuuuuuuuuuuu.." },
+        { "{{ ('k' + c) | upper }}{{ c.title() }}", "KA<B> CA<B> C", ".uuuuuuuuuuuu" },
+        { "{{ '%s|%5s' % (c, 'z') }}", "a<b> c|    z", "uuuuuu......" },
+        { "{{ c | tojson }}", "\"a<b> c\"", "uuuuuuuu" },
+        { "{{ {'k': c} | tojson }}", "{\"k\": \"a<b> c\"}", "......uuuuuuuu." },
+        { "{{ messages[0] | tojson }}", "{\"role\": \"user\", \"content\": \"a<b> c\"}", "uuuuuuuuu......uuuuuuuuuuuuuuuuuuuuuu" },
+        { "{{ [c] }}", "['a<b> c']", ".uuuuuuuu." },
+        { "{% macro m(v) %}[{{ v }}]{% endmacro %}{{ m(c) }}", "[a<b> c]", ".uuuuuu." },
+        { "{% set v %}[{{ c }}]{% endset %}{{ v }}", "[a<b> c]", ".uuuuuu." },
+        { "{% for x in c %}{{ x }}.{% endfor %}", "a.<.b.>. .c.", "u.u.u.u.u.u." },
+        { "{{ c | e }}", "a&lt;b&gt; c", "uuuuuuuuuuuu" },
+        { "{{ c | safe }}{{ c | string }}{{ c | default('x') }}", "a<b> ca<b> ca<b> c", "uuuuuuuuuuuuuuuuuu" },
+        { "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '|' + m.content %}{% endfor %}{{ ns.t }}", "|a<b> c",
+          ".uuuuuu" },
+        { "{{ messages | map(attribute='content') | join }}{{ (messages | first).content }}", "a<b> ca<b> c", "uuuuuuuuuuuu" },
+        { "{{ c | indent(2, true) }}", "  a<b> c", "..uuuuuu" },
+        { "{{ c if c == 'a<b> c' else 'no' }}", "a<b> c", "uuuuuu" },
     };
     for (const auto &c : cases) {
         const result got = render(std::string("{% set c = messages[0].content %}") + c.source, with_text("a<b> c"));

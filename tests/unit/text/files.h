@@ -123,9 +123,21 @@ inline std::string decode(const weir_tokenizer *tokenizer, const Ids &ids, bool 
 /* Writes the keys of a GGUF file without tensors. */
 class GgufWriter {
   public:
-    void text(const std::string &key, const std::string &value) { head(key, 8); string(value); }
-    void boolean(const std::string &key, bool value) { head(key, 7); bytes_ += static_cast<char>(value); }
-    void integer(const std::string &key, uint32_t value) { head(key, 4); number(value, 4); }
+    void text(const std::string &key, const std::string &value)
+    {
+        head(key, 8);
+        string(value);
+    }
+    void boolean(const std::string &key, bool value)
+    {
+        head(key, 7);
+        bytes_ += static_cast<char>(value);
+    }
+    void integer(const std::string &key, uint32_t value)
+    {
+        head(key, 4);
+        number(value, 4);
+    }
     void integers(const std::string &key, const std::vector<int32_t> &values)
     {
         array(key, 5, values.size());
@@ -151,9 +163,23 @@ class GgufWriter {
     {
         for (int i = 0; i < n; i++) bytes_ += static_cast<char>(value >> (8 * i));
     }
-    void string(const std::string &value) { number(value.size(), 8); bytes_ += value; }
-    void head(const std::string &key, uint32_t type) { n_keys_++; string(key); number(type, 4); }
-    void array(const std::string &key, uint32_t type, size_t n) { head(key, 9); number(type, 4); number(n, 8); }
+    void string(const std::string &value)
+    {
+        number(value.size(), 8);
+        bytes_ += value;
+    }
+    void head(const std::string &key, uint32_t type)
+    {
+        n_keys_++;
+        string(key);
+        number(type, 4);
+    }
+    void array(const std::string &key, uint32_t type, size_t n)
+    {
+        head(key, 9);
+        number(type, 4);
+        number(n, 8);
+    }
 
     std::string bytes_;
     uint64_t    n_keys_ = 0;

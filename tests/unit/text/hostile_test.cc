@@ -7,21 +7,21 @@
 namespace {
 
 struct Case {
-    const char *name;
+    const char                       *name;
     std::function<void(json_t *root)> spoil;
-    weir_status status;
-    const char *text; /* a part of the error */
+    weir_status                       status;
+    const char                       *text; /* a part of the error */
 };
 
 json_t *model(json_t *root) { return json_object_get(root, "model"); }
 json_t *vocab(json_t *root) { return json_object_get(model(root), "vocab"); }
 json_t *merges(json_t *root) { return json_object_get(model(root), "merges"); }
 json_t *added(json_t *root) { return json_object_get(root, "added_tokens"); }
-void set(json_t *object, const char *key, const char *json)
+void    set(json_t *object, const char *key, const char *json)
 {
     json_object_set_new(object, key, json_loads(json, JSON_DECODE_ANY, nullptr));
 }
-void    append(json_t *array, const char *json) { json_array_append_new(array, json_loads(json, JSON_DECODE_ANY, nullptr)); }
+void append(json_t *array, const char *json) { json_array_append_new(array, json_loads(json, JSON_DECODE_ANY, nullptr)); }
 
 void split(json_t *root, const char *pattern)
 {
@@ -265,7 +265,12 @@ TEST(HostileGguf, TablesThatDoNotFitAreRefusedByName)
     refuse([](Parts &p) { p.types[65] = 5; }, WEIR_EFORMAT, "byte 0x41");
     refuse([](Parts &p) { p.tokens[256] = "A"; }, WEIR_EFORMAT, "tokenizer.ggml.tokens[256]");
     refuse([](Parts &p) { p.tokens[256] = ""; }, WEIR_EFORMAT, "tokenizer.ggml.tokens[256]");
-    refuse([](Parts &p) { p.tokens.resize(200); p.types.resize(200); }, WEIR_EFORMAT, "byte 0x");
+    refuse(
+        [](Parts &p) {
+            p.tokens.resize(200);
+            p.types.resize(200);
+        },
+        WEIR_EFORMAT, "byte 0x");
     refuse([](Parts &p) { p.merges.push_back(" "); }, WEIR_EFORMAT, "tokenizer.ggml.merges[1]");
 }
 

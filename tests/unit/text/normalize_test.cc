@@ -57,8 +57,8 @@ TEST(Nfc, AgreesWithTheReferenceOnRandomText)
                                                           { 0x5B0, 0x5EA },     { 0x900, 0x97F },   { 0xF40, 0xF84 },   { 0x1100, 0x11FF },
                                                           { 0x1E00, 0x1FFF },   { 0x2126, 0x212B }, { 0xAC00, 0xAC20 }, { 0xF900, 0xFAD9 },
                                                           { 0x1D15E, 0x1D172 }, { 0x20D0, 0x20F0 } };
-    uint64_t state = 2463534242;
-    const auto below = [&](uint64_t n) {
+    uint64_t                                 state = 2463534242;
+    const auto                               below = [&](uint64_t n) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         return (state >> 20) % n;
     };

@@ -89,7 +89,7 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
 {
     weir_pair_map merges = {};
     for (int32_t level = 0; level < 18; level++) { /* a+a, aa+aa, ... */
-        const uint32_t             id = level == 0 ? 'a' : 255 + static_cast<uint32_t>(level);
+        const uint32_t        id = level == 0 ? 'a' : 255 + static_cast<uint32_t>(level);
         weir_pair_slot *const slot = weir_pair_put(&merges, weir_pair_key(id, id));
         slot->number = static_cast<uint32_t>(level);
         slot->id = 256 + level;
@@ -109,8 +109,8 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
 
 TEST(Tokenizer, IllFormedTextIsReadAsReplacementCharacters)
 {
-    const auto        t = open_json(test_folder(), make_json(letters, { "<x>" }).get());
-    const std::string r = "\xEF\xBF\xBD";
+    const auto                                t = open_json(test_folder(), make_json(letters, { "<x>" }).get());
+    const std::string                         r = "\xEF\xBF\xBD";
     const std::pair<std::string, std::string> cases[] = {
         { "\xFF", r },
         { "a\xC3", "a" + r },
@@ -192,7 +192,7 @@ TEST(Tokenizer, TokensOfTheNormalizedTextMatchAfterNfc)
 
 TEST(Tokenizer, WholePiecesGoBeforeMergesButNeverMakeAddedTokens)
 {
-    const auto root = make_json({ { "o", "k" } }, { "ctl" });
+    const auto    root = make_json({ { "o", "k" } }, { "ctl" });
     json_t *const model = json_object_get(root.get(), "model");
     json_object_set_new(json_object_get(model, "vocab"), "whole", json_integer(300));
     json_object_set_new(json_object_get(model, "vocab"), "ctl", json_integer(257));
@@ -311,9 +311,9 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
     std::ifstream      in("tests/golden/text/strings.jsonl");
     std::string        line;
     for (int n = 0; n < 800 && std::getline(in, line); n++) {
-        const JsonPtr     record(json_loads(line.c_str(), JSON_ALLOW_NUL, nullptr), json_decref);
+        const JsonPtr       record(json_loads(line.c_str(), JSON_ALLOW_NUL, nullptr), json_decref);
         const json_t *const s = json_object_get(record.get(), "s");
-        const std::string text(json_string_value(s), json_string_length(s));
+        const std::string   text(json_string_value(s), json_string_length(s));
         ASSERT_EQ(encode(t.get(), text), encode(reference.get(), text)) << line;
     }
 }
