@@ -13,8 +13,8 @@ extern "C" {
 
 #define WEIR_ACCOUNT_MAP(X)                                                                                                                \
     X(WEIGHTS, "weights")                                                                                                                  \
-    X(ACTIVATIONS, "activations") X(KV, "kv") X(RECURRENT, "recurrent_state") X(SNAPSHOTS, "snapshots") X(PACKS, "packs") X(HTTP, "http")  \
-        X(OTHER, "other")
+    X(ACTIVATIONS, "activations")                                                                                                          \
+    X(KV, "kv") X(RECURRENT, "recurrent_state") X(SNAPSHOTS, "snapshots") X(PACKS, "packs") X(HTTP, "http") X(OTHER, "other")
 typedef enum weir_account {
 #define X(name, text) WEIR_ACCOUNT_##name,
     WEIR_ACCOUNT_MAP(X)
