@@ -38,8 +38,9 @@ typedef struct weir_tiles_row {
 #define WEIR_TILES_FORMAT_MAP(X)                                                                                                           \
     X(0, WEIR_TILE_U8, false, 1)                                                                                                           \
     X(1, WEIR_TILE_U8, true, 1)                                                                                                            \
-    X(2, WEIR_TILE_U8, false, 2) X(3, WEIR_TILE_U4, false, 1) X(4, WEIR_TILE_U4, true, 1) X(5, WEIR_TILE_U4, false, 2)                     \
-        X(6, WEIR_TILE_U4, true, 2) X(7, WEIR_TILE_U4_TABLE, false, 1)
+    X(2, WEIR_TILE_U8, false, 2)                                                                                                           \
+    X(3, WEIR_TILE_U4, false, 1)                                                                                                           \
+    X(4, WEIR_TILE_U4, true, 1) X(5, WEIR_TILE_U4, false, 2) X(6, WEIR_TILE_U4, true, 2) X(7, WEIR_TILE_U4_TABLE, false, 1)
 static inline int weir_tiles_format_index(weir_tile_format format)
 {
 #define X(index, kind, has_minimum, n_splits)                                                                                              \

@@ -6,8 +6,8 @@
 #define X(index, kind, minimum, splits)                                                                                                    \
     PASS(index, kind, minimum, splits, 1)                                                                                                  \
     PASS(index, kind, minimum, splits, 2)                                                                                                  \
-    PASS(index, kind, minimum, splits, 3) PASS(index, kind, minimum, splits, 4) PASS(index, kind, minimum, splits, 5)                      \
-        PASS(index, kind, minimum, splits, 6)
+    PASS(index, kind, minimum, splits, 3)                                                                                                  \
+    PASS(index, kind, minimum, splits, 4) PASS(index, kind, minimum, splits, 5) PASS(index, kind, minimum, splits, 6)
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
 
