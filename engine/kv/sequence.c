@@ -33,7 +33,7 @@ void weir_sequence_close(weir_sequence *sequence)
 void weir_sequence_reset(weir_sequence *sequence)
 {
     weir_kv_truncate(&sequence->table, sequence->store, 0);
-    if (sequence->recurrent_dirty) memset(sequence->recurrent, 0, sequence->recurrent_bytes);
+    if (sequence->recurrent_dirty && sequence->recurrent != NULL) memset(sequence->recurrent, 0, sequence->recurrent_bytes);
     sequence->recurrent_dirty = false;
     sequence->n_computed = 0;
 }
