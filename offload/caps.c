@@ -1,6 +1,16 @@
 /* offload/caps.c - cpuid, through the compiler's runtime (which also reads XCR0). */
 #include "offload/caps.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Linux hands out the 8 KiB of tile registers on request, once per process; threads that are created later inherit the permission. */
+static bool tiles_permitted(void)
+{
+    enum { REQUEST_STATE_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM of asm/prctl.h (Linux 5.16) */
+    return syscall(SYS_arch_prctl, REQUEST_STATE_PERMISSION, TILE_DATA) == 0;
+}
+
 weir_caps weir_caps_detect(void)
 {
     weir_caps caps = { 0 };
@@ -10,6 +20,7 @@ weir_caps weir_caps_detect(void)
     caps.x86_v4 = __builtin_cpu_supports("x86-64-v4") != 0;
     caps.avx512_vnni = caps.x86_v4 && __builtin_cpu_supports("avx512vnni");
     caps.avx512_bf16 = caps.x86_v4 && __builtin_cpu_supports("avx512bf16");
+    caps.amx_int8 = caps.avx512_vnni && __builtin_cpu_supports("amx-int8") && tiles_permitted();
     return caps;
 }
 
@@ -20,6 +31,7 @@ weir_caps weir_caps_limited(weir_caps caps, weir_isa isa)
     caps.x86_v4 = caps.x86_v4 && isa >= WEIR_ISA_V4;
     caps.avx512_vnni = caps.avx512_vnni && caps.x86_v4;
     caps.avx512_bf16 = caps.avx512_bf16 && caps.x86_v4;
+    caps.amx_int8 = false;
     return caps;
 }
 

@@ -10,11 +10,11 @@
 
 enum { BLOCK_ALIGNMENT = 64 };
 #define HUGE_PAGE ((size_t)2 << 20)
+#define PAGE ((size_t)4 << 10)
 
 struct weir_ledger {
-    pthread_mutex_t lock;
-    size_t          cap[WEIR_TIER_COUNT], total[WEIR_TIER_COUNT], peak[WEIR_TIER_COUNT];
-    size_t          used[WEIR_TIER_COUNT][WEIR_ACCOUNT_COUNT];
+    pthread_mutex_t   lock;
+    weir_ledger_state state;
 };
 
 static const char *const account_names[WEIR_ACCOUNT_COUNT] = {
@@ -29,6 +29,8 @@ const char *weir_account_name(weir_account account)
     return account >= 0 && account < WEIR_ACCOUNT_COUNT ? account_names[account] : "unknown";
 }
 
+const char *weir_tier_name(weir_tier tier) { return tier >= 0 && tier < WEIR_TIER_COUNT ? tier_names[tier] : "unknown"; }
+
 weir_status weir_ledger_open(weir_ledger **out, const size_t *caps)
 {
     *out = NULL;
@@ -38,7 +40,7 @@ weir_status weir_ledger_open(weir_ledger **out, const size_t *caps)
         free(ledger);
         return WEIR_ENOMEM;
     }
-    memcpy(ledger->cap, caps, sizeof ledger->cap);
+    memcpy(ledger->state.cap, caps, sizeof ledger->state.cap);
     *out = ledger;
     return WEIR_OK;
 }
@@ -53,11 +55,12 @@ void weir_ledger_close(weir_ledger *ledger)
 weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error)
 {
     pthread_mutex_lock(&ledger->lock);
-    const size_t cap = ledger->cap[tier], used = ledger->total[tier], left = (cap ? cap : SIZE_MAX) - used;
+    weir_ledger_state *const state = &ledger->state;
+    const size_t             cap = state->cap[tier], used = state->total[tier], left = (cap ? cap : SIZE_MAX) - used;
     if (bytes <= left) {
-        ledger->used[tier][account] += bytes;
-        ledger->total[tier] += bytes;
-        if (ledger->total[tier] > ledger->peak[tier]) ledger->peak[tier] = ledger->total[tier];
+        state->used[tier][account] += bytes;
+        state->total[tier] += bytes;
+        if (state->total[tier] > state->peak[tier]) state->peak[tier] = state->total[tier];
     }
     pthread_mutex_unlock(&ledger->lock);
     if (bytes <= left) return WEIR_OK;
@@ -68,44 +71,86 @@ weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_accoun
 void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes)
 {
     pthread_mutex_lock(&ledger->lock);
-    WEIR_ASSERT(bytes <= ledger->used[tier][account]); /* more returned than was taken: the books are wrong */
-    ledger->used[tier][account] -= bytes;
-    ledger->total[tier] -= bytes;
+    WEIR_ASSERT(bytes <= ledger->state.used[tier][account]); /* more returned than was taken: the books are wrong */
+    ledger->state.used[tier][account] -= bytes;
+    ledger->state.total[tier] -= bytes;
     pthread_mutex_unlock(&ledger->lock);
 }
 
-/* The lock is not part of what `const` promises. */
-static size_t read_locked(const weir_ledger *ledger, const size_t *counter)
+void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&ledger->lock;
+    pthread_mutex_t *const lock = (pthread_mutex_t *)&ledger->lock; /* not part of what `const` promises */
     pthread_mutex_lock(lock);
-    const size_t value = *counter;
+    *out = ledger->state;
     pthread_mutex_unlock(lock);
-    return value;
 }
 
 size_t weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account account)
 {
-    return read_locked(ledger, &ledger->used[tier][account]);
+    weir_ledger_state state;
+    weir_ledger_read(ledger, &state);
+    return state.used[tier][account];
 }
 
-size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier) { return read_locked(ledger, &ledger->total[tier]); }
+size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier)
+{
+    weir_ledger_state state;
+    weir_ledger_read(ledger, &state);
+    return state.total[tier];
+}
 
-size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier) { return read_locked(ledger, &ledger->peak[tier]); }
+size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier)
+{
+    weir_ledger_state state;
+    weir_ledger_read(ledger, &state);
+    return state.peak[tier];
+}
 
-size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier) { return ledger->cap[tier]; }
+size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier) { return ledger->state.cap[tier]; }
 
-/* Blocks of a huge page and more are mapped: aligned to one, zero, and taken from the machine only as they are touched. The advice may fail. */
+/* ---- payers ------------------------------------------------------------------------------------------------- */
+static bool charge(weir_payer *payer, size_t bytes)
+{
+    weir_ledger_payer *const self = (weir_ledger_payer *)payer;
+    return weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account, bytes, self->refused) == WEIR_OK;
+}
+
+static void refund(weir_payer *payer, size_t bytes)
+{
+    weir_ledger_payer *const self = (weir_ledger_payer *)payer;
+    weir_ledger_return(self->ledger, WEIR_TIER_HOST, self->account, bytes);
+}
+
+static bool charge_nobody(weir_payer *payer, size_t bytes)
+{
+    (void)payer, (void)bytes;
+    return true;
+}
+
+static void refund_nobody(weir_payer *payer, size_t bytes) { (void)payer, (void)bytes; }
+
+void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused)
+{
+    *payer = (weir_ledger_payer){ .payer = { .charge = ledger != NULL ? charge : charge_nobody,
+                                             .refund = ledger != NULL ? refund : refund_nobody },
+                                  .ledger = ledger,
+                                  .account = account,
+                                  .refused = refused };
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------- */
+/* Blocks of a huge page and more are mapped: aligned to one, zero, and taken from the machine only as they are touched. Only whole huge
+ * pages are asked for: the last one would take up to 2 MiB that no account knows. The advice may fail. */
 static void *map_block(size_t bytes)
 {
     size_t rounded, reach;
-    if (!weir_align_size(&rounded, bytes, HUGE_PAGE) || !weir_add_size(&reach, rounded, HUGE_PAGE)) return NULL;
+    if (!weir_align_size(&rounded, bytes, PAGE) || !weir_add_size(&reach, rounded, HUGE_PAGE)) return NULL;
     char *const base = mmap(NULL, reach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return NULL;
     const size_t before = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
     if (before > 0) (void)munmap(base, before);
     if (HUGE_PAGE - before > 0) (void)munmap(base + before + rounded, HUGE_PAGE - before);
-    (void)madvise(base + before, rounded, MADV_HUGEPAGE);
+    (void)madvise(base + before, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     return base + before;
 }
 
@@ -124,7 +169,7 @@ static void free_block(void *memory, size_t bytes)
     size_t rounded;
     if (bytes < HUGE_PAGE)
         free(memory);
-    else if (weir_align_size(&rounded, bytes, HUGE_PAGE))
+    else if (weir_align_size(&rounded, bytes, PAGE))
         (void)munmap(memory, rounded);
 }
 

@@ -6,15 +6,31 @@
 
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
+#include "engine/base/memory.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define WEIR_ACCOUNT_MAP(X)                                                                                                                \
-    X(WEIGHTS, "weights")                                                                                                                  \
-    X(ACTIVATIONS, "activations")                                                                                                          \
-    X(KV, "kv") X(RECURRENT, "recurrent_state") X(SNAPSHOTS, "snapshots") X(PACKS, "packs") X(HTTP, "http") X(OTHER, "other")
+/* page_tables: which page holds which rows, of the sequences and of the pool. tokens: ids of sequences and of one step. tokenizer: chat
+ * template, too. http: requests, that is connections, bodies, prompts, queued jobs, answers. process: what
+ * nobody charges, set aside by a server. other: names and tables of the model file. */
+// clang-format off
+#define WEIR_ACCOUNT_MAP(X) \
+    X(WEIGHTS, "weights") \
+    X(ACTIVATIONS, "activations") \
+    X(KV, "kv") \
+    X(RECURRENT, "recurrent_state") \
+    X(SNAPSHOTS, "snapshots") \
+    X(PACKS, "packs") \
+    X(PAGE_TABLES, "page_tables") \
+    X(TOKENS, "tokens") \
+    X(SAMPLER, "sampler") \
+    X(TOKENIZER, "tokenizer") \
+    X(HTTP, "http") \
+    X(PROCESS, "process") \
+    X(OTHER, "other")
+// clang-format on
 typedef enum weir_account {
 #define X(name, text) WEIR_ACCOUNT_##name,
     WEIR_ACCOUNT_MAP(X)
@@ -36,6 +52,25 @@ size_t                      weir_ledger_total(const weir_ledger *ledger, weir_ti
 size_t                      weir_ledger_peak(const weir_ledger *ledger, weir_tier tier);
 size_t                      weir_ledger_cap(const weir_ledger *ledger, weir_tier tier);
 const char                 *weir_account_name(weir_account account);
+const char                 *weir_tier_name(weir_tier tier);
+
+/* All counters at one moment. */
+typedef struct weir_ledger_state {
+    size_t cap[WEIR_TIER_COUNT], total[WEIR_TIER_COUNT], peak[WEIR_TIER_COUNT];
+    size_t used[WEIR_TIER_COUNT][WEIR_ACCOUNT_COUNT];
+} weir_ledger_state;
+void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out);
+
+/* An account of the host as a payer (engine/base/memory.h). `payer` stays where it is; `refused` (may be NULL) keeps the text of the last
+ * refusal, for a payer that one thread uses. ledger NULL: nothing is counted. */
+typedef struct weir_ledger_payer {
+    weir_payer   payer;
+    weir_ledger *ledger;
+    weir_account account;
+    weir_error  *refused;
+} weir_ledger_payer;
+void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused);
+
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
 void                        weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 
 weir_status weir_buffer_reserve(weir_buffer *buffer, size_t extra)
 {
@@ -13,10 +14,9 @@ weir_status weir_buffer_reserve(weir_buffer *buffer, size_t extra)
     if (!weir_add_size(&need, buffer->size, extra) || !weir_add_size(&need, need, 1)) return WEIR_ENOMEM;
     if (need <= buffer->capacity) return WEIR_OK;
     size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;
-    while (capacity < need) {
-        if (!weir_mul_size(&capacity, capacity, 2)) return WEIR_ENOMEM;
-    }
-    char *const data = realloc(buffer->data, capacity);
+    if (capacity < need && !weir_mul_size(&capacity, capacity, 2)) return WEIR_ENOMEM;
+    if (capacity < need) capacity = need; /* one large piece takes no more than itself */
+    char *const data = weir_memory_resize(buffer->data, capacity);
     if (data == NULL) return WEIR_ENOMEM;
     buffer->data = data;
     buffer->capacity = capacity;
@@ -58,6 +58,6 @@ void weir_buffer_clear(weir_buffer *buffer)
 
 void weir_buffer_free(weir_buffer *buffer)
 {
-    free(buffer->data);
+    weir_memory_give(buffer->data);
     *buffer = (weir_buffer){ 0 };
 }

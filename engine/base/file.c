@@ -6,6 +6,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -90,6 +91,37 @@ weir_status weir_file_read(weir_buffer *out, const char *path, size_t limit, wei
     return status;
 }
 
+/* To the end of the stream, at most `limit` bytes. */
+static weir_status read_stream(weir_buffer *out, int fd, const char *path, size_t limit, weir_error *error)
+{
+    enum { PIECE = 1 << 16 };
+    const size_t before = out->size;
+    for (;;) {
+        if (weir_buffer_reserve(out, PIECE) != WEIR_OK)
+            return weir_error_set(error, WEIR_ENOMEM, "%s: no memory after %zu bytes", path, out->size - before);
+        const ssize_t n = read(fd, out->data + out->size, PIECE);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return weir_error_set(error, WEIR_EIO, "%s: cannot read: %s", path, strerror(errno));
+        out->size += (size_t)n;
+        out->data[out->size] = '\0';
+        if (n == 0) return WEIR_OK;
+        if (out->size - before > limit)
+            return weir_error_set(error, WEIR_EFORMAT, "%s: more than %zu bytes, which is all that is read", path, limit);
+    }
+}
+
+weir_status weir_file_read_input(weir_buffer *out, const char *path, size_t limit, weir_error *error)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdin") == 0) return read_stream(out, STDIN_FILENO, "standard input", limit, error);
+    if (stat(path, &st) != 0 || (!S_ISFIFO(st.st_mode) && !S_ISCHR(st.st_mode))) return weir_file_read(out, path, limit, error);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) return weir_error_set(error, WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
+    const weir_status status = read_stream(out, fd, path, limit, error);
+    (void)close(fd);
+    return status;
+}
+
 static weir_status write_bytes(int fd, const char *bytes, size_t n)
 {
     while (n > 0) {
@@ -123,30 +155,73 @@ static weir_status write_special(const char *path, const void *bytes, size_t n, 
     return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "%s: cannot write %zu bytes: %s", path, n, strerror(reason));
 }
 
+static void forget(weir_new_file *file)
+{
+    free(file->path);
+    free(file->temporary);
+    *file = (weir_new_file){ .fd = -1 };
+}
+
+/* Fails with the reason that errno had. */
+static weir_status fail_new(weir_new_file *file, const char *what, int reason, weir_error *error)
+{
+    const weir_status status = weir_error_set(error, WEIR_EIO, "%s: cannot %s: %s", file->path, what, strerror(reason));
+    weir_new_file_drop(file);
+    return status;
+}
+
+weir_status weir_new_file_open(weir_new_file *file, const char *path, size_t size, weir_error *error)
+{
+    const size_t length = strlen(path) + 32;
+    *file = (weir_new_file){ .path = strdup(path), .temporary = malloc(length), .fd = -1 };
+    if (file->path == NULL || file->temporary == NULL) {
+        forget(file);
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its name", path);
+    }
+    (void)snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
+    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file->fd < 0) {
+        const weir_status status = weir_error_set(error, WEIR_EIO, "%s: cannot create: %s", file->temporary, strerror(errno));
+        forget(file);
+        return status;
+    }
+    if (size > 0 && fallocate(file->fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
+        char      what[64];
+        const int reason = errno;
+        (void)snprintf(what, sizeof what, "reserve %zu bytes on the disk", size);
+        return fail_new(file, what, reason, error);
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_new_file_keep(weir_new_file *file, weir_error *error)
+{
+    if (fsync(file->fd) != 0) return fail_new(file, "bring it to the disk", errno, error);
+    const int fd = file->fd;
+    file->fd = -1;
+    if (close(fd) != 0) return fail_new(file, "bring it to the disk", errno, error);
+    if (rename(file->temporary, file->path) != 0) return fail_new(file, "put it in place", errno, error);
+    sync_folder_of(file->path);
+    forget(file);
+    return WEIR_OK;
+}
+
+void weir_new_file_drop(weir_new_file *file)
+{
+    if (file->path == NULL) return;
+    if (file->fd >= 0) (void)close(file->fd);
+    (void)unlink(file->temporary);
+    forget(file);
+}
+
 weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error)
 {
-    char        temporary[PATH_MAX];
-    struct stat old;
+    struct stat   old;
+    weir_new_file file;
     if (stat(path, &old) == 0 && !S_ISREG(old.st_mode) && !S_ISDIR(old.st_mode)) return write_special(path, bytes, n, error);
-    if (snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid()) >= (int)sizeof temporary)
-        return weir_error_set(error, WEIR_EINVAL, "%s: path too long", path);
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return weir_error_set(error, WEIR_EIO, "%s: cannot create: %s", temporary, strerror(errno));
-    weir_status status = write_bytes(fd, bytes, n);
-    if (status == WEIR_OK && fsync(fd) != 0) status = WEIR_EIO;
-    int reason = errno;
-    if (close(fd) != 0 && status == WEIR_OK) {
-        status = WEIR_EIO;
-        reason = errno;
-    }
-    if (status == WEIR_OK && rename(temporary, path) != 0) {
-        status = WEIR_EIO;
-        reason = errno;
-    }
-    if (status != WEIR_OK) {
-        (void)unlink(temporary);
-        return weir_error_set(error, status, "%s: cannot write %zu bytes: %s", path, n, strerror(reason));
-    }
-    sync_folder_of(path);
-    return WEIR_OK;
+    WEIR_TRY(weir_new_file_open(&file, path, n, error));
+    if (write_bytes(file.fd, bytes, n) == WEIR_OK) return weir_new_file_keep(&file, error);
+    const weir_status status = weir_error_set(error, WEIR_EIO, "%s: cannot write %zu bytes: %s", path, n, strerror(errno));
+    weir_new_file_drop(&file);
+    return status;
 }

@@ -1,0 +1,99 @@
+#include "engine/base/memory.h"
+
+#include <stdalign.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+
+typedef struct header {
+    alignas(16) weir_payer *payer;
+    size_t charged;
+} header;
+
+/* glibc: 8 bytes before each block, sizes in steps of 16, 32 at least. */
+enum { MALLOC_HEADER = 8, MALLOC_STEP = 16 };
+
+static _Thread_local weir_payer *current;
+
+weir_payer *weir_payer_set(weir_payer *payer)
+{
+    weir_payer *const before = current;
+    current = payer;
+    return before;
+}
+
+static bool cost_of(size_t *cost, size_t bytes)
+{
+    return weir_add_size(cost, bytes, sizeof(header) + MALLOC_HEADER) && weir_align_size(cost, *cost, MALLOC_STEP);
+}
+
+static void *begin(header *block, weir_payer *payer, size_t cost)
+{
+    if (block == NULL) {
+        if (payer != NULL) payer->refund(payer, cost);
+        return NULL;
+    }
+    *block = (header){ .payer = payer, .charged = cost };
+    return block + 1;
+}
+
+void *weir_memory_take(size_t bytes)
+{
+    size_t cost;
+    if (!cost_of(&cost, bytes) || (current != NULL && !current->charge(current, cost))) return NULL;
+    return begin(malloc(sizeof(header) + bytes), current, cost);
+}
+
+void *weir_memory_take_zero(size_t count, size_t size)
+{
+    size_t bytes, cost;
+    if (!weir_mul_size(&bytes, count, size) || !cost_of(&cost, bytes)) return NULL;
+    if (current != NULL && !current->charge(current, cost)) return NULL;
+    return begin(calloc(1, sizeof(header) + bytes), current, cost);
+}
+
+void *weir_memory_resize(void *memory, size_t bytes)
+{
+    if (memory == NULL) return weir_memory_take(bytes);
+    header *const     old = (header *)memory - 1;
+    weir_payer *const payer = old->payer;
+    const size_t      before = old->charged;
+    size_t            cost;
+    if (!cost_of(&cost, bytes) || (payer != NULL && !payer->charge(payer, cost))) return NULL;
+    void *const grown = begin(realloc(old, sizeof(header) + bytes), payer, cost);
+    if (grown != NULL && payer != NULL) payer->refund(payer, before);
+    return grown;
+}
+
+char *weir_memory_text(const char *text)
+{
+    const size_t n = strlen(text) + 1;
+    char *const  copy = weir_memory_take(n);
+    if (copy != NULL) memcpy(copy, text, n);
+    return copy;
+}
+
+void weir_memory_give(void *memory)
+{
+    if (memory == NULL) return;
+    header *const     block = (header *)memory - 1;
+    weir_payer *const payer = block->payer;
+    const size_t      charged = block->charged;
+    free(block);
+    if (payer != NULL) payer->refund(payer, charged);
+}
+
+bool weir_hold_take(weir_hold *hold, size_t bytes)
+{
+    if (current == NULL) return true;
+    if (!current->charge(current, bytes)) return false;
+    *hold = (weir_hold){ .payer = current, .bytes = bytes };
+    return true;
+}
+
+void weir_hold_give(weir_hold *hold)
+{
+    if (hold->payer != NULL) hold->payer->refund(hold->payer, hold->bytes);
+    *hold = (weir_hold){ 0 };
+}

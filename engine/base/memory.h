@@ -1,0 +1,40 @@
+/* engine/base/memory.h - memory that somebody pays for, where its size follows a request or a file.
+ *
+ * A thread has a payer, or none. The payer is asked before a block is taken; a block stays with the payer that it began with, whoever
+ * resizes it or gives it back on whatever thread. A refusal looks like a machine without memory: NULL. Without a payer nothing is counted.
+ * Counted is what malloc takes: the block, its header here and malloc's own, rounded as malloc rounds. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Called from any thread. Outlives every block that it paid for. */
+typedef struct weir_payer {
+    bool (*charge)(struct weir_payer *payer, size_t bytes); /* false: refused, nothing is charged */
+    void (*refund)(struct weir_payer *payer, size_t bytes);
+} weir_payer;
+
+/* The running thread's payer from now on, NULL: none. Returns the one before. */
+weir_payer *weir_payer_set(weir_payer *payer);
+
+/* 16-byte aligned; NULL when refused, when the system has none, or when the size does not fit. */
+void *weir_memory_take(size_t bytes);
+void *weir_memory_take_zero(size_t count, size_t size);
+void *weir_memory_resize(void *memory, size_t bytes); /* NULL: `memory` is as it was; both sizes are charged while it moves */
+char *weir_memory_text(const char *text);             /* a copy */
+void  weir_memory_give(void *memory);                 /* NULL-safe */
+
+/* For memory that others allocate: a bound of it is held by the running thread's payer while it lives. */
+typedef struct weir_hold {
+    weir_payer *payer;
+    size_t      bytes;
+} weir_hold;
+bool weir_hold_take(weir_hold *hold, size_t bytes); /* hold: zero, or given; false: refused */
+void weir_hold_give(weir_hold *hold);               /* idempotent */
+
+#ifdef __cplusplus
+}
+#endif
