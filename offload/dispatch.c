@@ -37,6 +37,7 @@ static const char *const op_names[WEIR_OP_COUNT] = {
     [WEIR_OP_SIGMOID_GATE] = "sigmoid_gate",
     [WEIR_OP_ADD] = "add",
     [WEIR_OP_KV_WRITE] = "kv_write",
+    [WEIR_OP_KV_READ] = "kv_read",
     [WEIR_OP_ATTENTION] = "attention",
     [WEIR_OP_CONV1D] = "conv1d",
     [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
@@ -351,13 +352,19 @@ weir_status weir_add(weir_stream *stream, const weir_add_args *args)
 
 weir_status weir_kv_write(weir_stream *stream, const weir_kv_write_args *args)
 {
-    WEIR_DASSERT(args->dtype == WEIR_F16 || args->dtype == WEIR_F32);
+    WEIR_DASSERT(args->k_stride >= args->n_kv_heads * args->key_dim && args->v_stride >= args->n_kv_heads * args->value_dim);
     return run_op(stream, WEIR_OP_KV_WRITE, args);
+}
+
+weir_status weir_kv_read(weir_stream *stream, const weir_kv_read_args *args)
+{
+    WEIR_DASSERT(args->k == NULL || args->k_stride >= args->n_kv_heads * args->key_dim);
+    WEIR_DASSERT(args->v == NULL || args->v_stride >= args->n_kv_heads * args->value_dim);
+    return run_op(stream, WEIR_OP_KV_READ, args);
 }
 
 weir_status weir_attention(weir_stream *stream, const weir_attention_args *args)
 {
-    WEIR_DASSERT(args->dtype == WEIR_F16 || args->dtype == WEIR_F32);
     WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->window >= 0);
     WEIR_DASSERT(fits(args->n_heads, args->q_head_stride, args->key_dim));
     return run_op(stream, WEIR_OP_ATTENTION, args);

@@ -63,13 +63,18 @@ weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const
     return WEIR_OK;
 }
 
-static void pack_tiles(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+static weir_status pack_tiles(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
 {
     const int64_t panels = weir_panel_count(plan->n_out);
     const size_t  panel_bytes = plan->bytes / (size_t)panels;
-#pragma omp parallel for schedule(static) num_threads(n_threads)
-    for (int64_t p = 0; p < panels; p++)
-        weir_tiles_pack_panel(memory + (size_t)p * panel_bytes, source->data, source->dtype, source->n_out, source->n_in, p);
+    int           failed = WEIR_OK;
+#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
+    for (int64_t p = 0; p < panels; p++) {
+        char *const panel = memory + (size_t)p * panel_bytes;
+        const int   status = (int)weir_tiles_pack_panel(panel, source->data, source->dtype, source->n_out, source->n_in, p);
+        failed = status > failed ? status : failed;
+    }
+    return (weir_status)failed;
 }
 
 static weir_status pack_onednn(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
@@ -96,16 +101,15 @@ weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_
 {
     WEIR_ASSERT(plan->n_out == source->n_out && plan->n_in == source->n_in && ((uintptr_t)memory & 63) == 0);
     WEIR_TRY(check_source(source, error));
-    const int32_t n_threads = weir_stream_threads(stream);
-    if (plan->layout == WEIR_LAYOUT_TILES) {
-        WEIR_ASSERT(plan->dtype == source->dtype);
-        pack_tiles(plan, n_threads, source, memory);
-    } else {
-        const weir_status status = pack_onednn(plan, n_threads, source, memory);
-        if (status != WEIR_OK)
-            return weir_error_set(error, status, "packing a weight of %lld x %lld %s for oneDNN: %s", (long long)plan->n_out,
-                                  (long long)plan->n_in, weir_dtype_of(source->dtype).name, weir_status_text(status));
-    }
+    const bool is_tiles = plan->layout == WEIR_LAYOUT_TILES;
+    WEIR_ASSERT(!is_tiles || plan->dtype == source->dtype);
+    const int32_t     n_threads = weir_stream_threads(stream);
+    const weir_status status = is_tiles ? pack_tiles(plan, n_threads, source, memory) : pack_onednn(plan, n_threads, source, memory);
+    if (status == WEIR_EFORMAT)
+        return weir_error_set(error, status, "it holds a number that is not finite: the file is damaged, or was converted wrongly");
+    if (status != WEIR_OK)
+        return weir_error_set(error, status, "packing a weight of %lld x %lld %s: %s", (long long)plan->n_out, (long long)plan->n_in,
+                              weir_dtype_of(source->dtype).name, weir_status_text(status));
     plan->data = memory;
     return WEIR_OK;
 }

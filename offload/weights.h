@@ -22,7 +22,8 @@ typedef struct weir_matrix_source {
 /* Layout and bytes that packing will take, for the memory plan. EUNSUPPORTED for a dtype that has no kernel. */
 WEIR_MUST_CHECK weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source,
                                              weir_activations activations, weir_error *error);
-/* Packs with all threads of the stream into `memory` (plan->bytes, 64-byte aligned; owned by the caller). *plan becomes the weight. */
+/* Packs with all threads of the stream into `memory` (plan->bytes, 64-byte aligned; owned by the caller). *plan becomes the weight.
+ * errors : EFORMAT when an element or a block's scale is NaN or infinite */
 WEIR_MUST_CHECK weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
                                              weir_error *error);
 void                        weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */

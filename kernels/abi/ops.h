@@ -6,6 +6,7 @@
  * A row's result never depends on which other rows share the call. */
 #pragma once
 #include "kernels/abi/dtype.h"
+#include "kernels/abi/kv_format.h"
 #include "kernels/abi/kv_page.h"
 #include "kernels/abi/status.h"
 
@@ -19,6 +20,7 @@ typedef enum weir_op {
     WEIR_OP_SIGMOID_GATE,
     WEIR_OP_ADD,
     WEIR_OP_KV_WRITE,
+    WEIR_OP_KV_READ,
     WEIR_OP_ATTENTION,
     WEIR_OP_CONV1D,
     WEIR_OP_GATED_DELTA_RULE,
@@ -137,20 +139,44 @@ typedef struct weir_kv_segment {
     void *const *pages;       /* [G, page_stride], see kernels/abi/kv_page.h                                                    */
     int64_t      page_stride; /* entries between heads                                                                         */
     int32_t      first_row, n_rows, n_past;
+    /* [G, open_stride]: the open rows of pages n_past / 64, n_past / 64 + 1, ... (kernels/abi/kv_format.h), for formats that need them;
+     * NULL otherwise, and NULL entries where a page is only read closed                                                          */
+    void *const *open_pages;
+    int64_t      open_stride;
 } weir_kv_segment;
 
-/* Stores new K and V rows into their pages, converting to the pages' element type (round to nearest even).
- * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)                                          */
+/* Stores new K and V rows into their pages in the pages' formats. Rows of formats that need it go to the open pages, which also hold the
+ * page's earlier rows; the row of token 63 closes its page. Rows of a sequence come in ascending order; any cut gives the same bytes.
+ * Each page that a row falls into is there, and its open page if a format needs one.
+ * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
+ * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the same bytes
+ * errors : EUNSUPPORTED if a format does not take the width                                                                     */
 typedef struct weir_kv_write_args {
     const float           *k, *v;
     const weir_kv_segment *segments;
     int64_t                n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
-    weir_dtype             dtype; /* f16 or f32 */
+    weir_kv_format         k_format, v_format;
 } weir_kv_write_args;
 
+/* Rows of the pages as f32: what eviction scores, packs and checks look at. Position p of a segment gives row first_row + p - n_past. Parts that
+ * have open pages are read open where the segment names one, coded otherwise. NULL: that side is not wanted.
+ * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
+ * numerics: the values that attention multiplies, for turbo rotated back: H is orthonormal to f32's rounding only                */
+typedef struct weir_kv_read_args {
+    float                 *k, *v;
+    const weir_kv_segment *segments;
+    int64_t                n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
+    weir_kv_format         k_format, v_format;
+} weir_kv_read_args;
+
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's position (and p > position - window if window > 0)
- * The rows of the batch are already in the pages (kv_write ran before).
- * shapes : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with out_stride, heads contiguous
+ * The rows of the batch are already in the pages (kv_write ran before). Rows read open pages as kernels/abi/kv_format.h says: a format that needs them
+ * has one for every page that a row of the batch lies in.
+ * pieces : with `carry`, a call covers the splits [first_split, end_split) only, of the rows that see them, and only their pages are read. Calls with the
+ *          same q follow each other from first_split 0 upwards without gaps; between them the carry holds maximum, sum and value of each row and head,
+ *          in a form that is the kernel's own: all calls go to one kernel. The last call (is_last) writes `out`, the others do not touch it.
+ *          Any partition gives the bits of one call.
+ * shapes : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with out_stride, heads contiguous; carry [T, H, 2 + value_dim]
  * order  : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions aligned to 1024, merged in ascending
  *          order. All depend on absolute positions only, so prefill, decode and any batch give the same bits.                   */
 enum { WEIR_ATTENTION_SPLIT = 1024 };
@@ -162,7 +188,10 @@ typedef struct weir_attention_args {
     int64_t                q_stride, q_head_stride, out_stride;
     int32_t                window; /* 0: all */
     float                  scale;
-    weir_dtype             dtype; /* of the pages: f16 or f32 */
+    weir_kv_format         k_format, v_format; /* of the pages, any pair */
+    float                 *carry; /* NULL: one call does all, and what follows is not looked at */
+    int32_t                first_split, end_split;
+    bool                   is_last;
 } weir_attention_args;
 
 /* One sequence's rows for the recurrent mixers; state memory belongs to the sequence and is updated in place. */
@@ -201,7 +230,7 @@ typedef struct weir_gated_delta_rule_args {
 
 /* ---- the kernel table ---------------------------------------------------------------------------------------- */
 typedef struct weir_caps { /* what a kernel may ask about the machine; filled once at start */
-    bool x86_v2, x86_v3, x86_v4, avx512_vnni, avx512_bf16;
+    bool x86_v2, x86_v3, x86_v4, avx512_vnni, avx512_bf16, amx_int8;
     int  cuda_capability; /* 90 for sm_90, 0 without CUDA */
 } weir_caps;
 

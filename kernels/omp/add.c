@@ -3,6 +3,14 @@
 
 enum { BLOCK = 4096 }; /* columns per unit */
 
+#pragma omp declare target
+WEIR_INLINE void add_block(float *dst, const float *src, int64_t first, int64_t end, int tid)
+{
+    LANES
+    for (int64_t i = first + tid; i < end; i += LANE_THREADS) dst[i] += src[i];
+}
+#pragma omp end declare target
+
 static weir_status WEIR_K(add)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_add_args *const args = op_args;
@@ -12,14 +20,12 @@ static weir_status WEIR_K(add)(const weir_kernel_context *context, const void *o
     const int64_t              n_blocks = (dim + BLOCK - 1) / BLOCK, n_units = args->n_rows * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(dst, src) device(context -> omp_device) num_teams(lane_teams(context, n_units))                     \
-    thread_limit(lane_threads(context))
+    TEAMS(n_units, dst, src)
     {
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_blocks, first = u % n_blocks * BLOCK, end = first + BLOCK < dim ? first + BLOCK : dim;
-            LANES
-            for (int64_t i = first + lane_thread(); i < end; i += LANE_THREADS) dst[r * dst_stride + i] += src[r * src_stride + i];
+            add_block(dst + r * dst_stride, src + r * src_stride, first, end, lane_thread());
         }
     }
     return WEIR_OK;

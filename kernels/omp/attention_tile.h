@@ -1,11 +1,11 @@
-/* kernels/omp/attention_tile.h - a register block of query rows against one tile of 32 positions: scores, weights, values.
+/* kernels/omp/attention_tile.h - register blocks of query rows against one tile of 32 positions: scores, weights, values.
  *
- * The innermost part of attention.c, which says what a unit is and in which order tiles are visited. */
+ * The innermost part of attention.c, which says what a unit is and in which order tiles are visited. A format is switched on per tile (K) and per
+ * 32 dims of a tile (V), outside of the loops that multiply: a predicted branch per thousands of products. */
 #pragma once
-#include "kernels/omp/lanes.h"
+#include "kernels/omp/attention_formats.h"
 
 enum {
-    TILE = WEIR_TILE_TOKENS,
     SPLIT = WEIR_ATTENTION_SPLIT,
     KEY_MAX = 576,
     VALUE_MAX = 512,                                   /* what staging and registers are sized for (MLA's latent rows fit)   */
@@ -18,17 +18,19 @@ enum {
     THREAD_ROWS = LANE_ROWS / ROW_THREADS,
     TILE_VECTORS = TILE / (POSITION_THREADS * LANE_WIDTH), /* vectors of positions per thread and row                             */
     VALUE_VECTORS = VALUE_MAX / (LANE_THREADS * LANE_WIDTH), /* vectors of value_dim per thread and row                             */
+    SUM_DIMS = 16,    /* dimensions of a key that are summed before they join the score */
     PARTIAL_HEAD = 2, /* a partial is maximum, sum, value[value_dim]                         */
 };
 _Static_assert(ROW_THREADS *POSITION_THREADS == LANE_THREADS && ROW_THREADS <= LANE_ROWS, "lane mapping");
 _Static_assert(TILE_VECTORS % LANE_VECTORS == 0 && VALUE_VECTORS % LANE_VECTORS == 0, "register blocks");
+_Static_assert(CHUNK % VECTORS_DIMS == 0 && CHUNK % KV_GROUP == 0 && KV_GROUP % SUM_DIMS == 0, "chunks");
 #define NOTHING (-FLT_MAX) /* the maximum of no score */
 
 /* One thread's share of a register block within a split. */
 typedef struct row_block {
     int32_t    last[THREAD_ROWS]; /* the row's own position: the last it sees */
     float      maximum[THREAD_ROWS];
-    lane_float sum[THREAD_ROWS][TILE_VECTORS];
+    lane_float sum[THREAD_ROWS][TILE_VECTORS], score[THREAD_ROWS][TILE_VECTORS]; /* score: of the tile at hand */
     lane_float value[VALUE_VECTORS][LANE_ROWS];
 } row_block;
 
@@ -41,67 +43,167 @@ typedef struct row_total {
 
 /* Memory that the lanes of a team share. */
 typedef struct team_memory {
-    float q[UNIT_BLOCKS * KEY_MAX * LANE_ROWS]; /* [block][key_dim][rows] */
-    float weights[LANE_ROWS][TILE];
+    _Alignas(64) float expanded[TILE * CHUNK]; /* K [32 dims][32 tokens], V [32 tokens][CHUNK] */
+    float q[UNIT_BLOCKS * KEY_MAX * LANE_ROWS]; /* [block][key_dim][rows]               */
+    float weights[UNIT_BLOCKS][LANE_ROWS][TILE];
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
-    float decay[LANE_ROWS], maximum[LANE_ROWS];
+    float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
 } team_memory;
 
 #pragma omp declare target
-/* ---- a tile -------------------------------------------------------------------------------------------------------- */
-WEIR_INLINE lane_float load_element(const void *base, int64_t index, const bool half)
-{
-    return half ? lane_load_half((const _Float16 *)base + index) : lane_load((const float *)base + index);
-}
-
-WEIR_INLINE const char *element(const void *base, int64_t index, const bool half) { return (const char *)base + index * (half ? 2 : 4); }
-
 /* The row of the block that this thread's r-th share is; blocks have at least ROW_THREADS rows. */
 WEIR_INLINE int row_of(int r, int tid) { return r * ROW_THREADS + tid / POSITION_THREADS; }
 
-/* score[r][v] = sum over d of q[d][row] * k[d][position]    q [key_dim][rows], k [key_dim][32] */
-WEIR_INLINE void score_tile(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const void *restrict k, const void *next_k,
-                            int64_t key_dim, const int rows, const bool half, int tid)
+/* ---- scores -------------------------------------------------------------------------------------------------------- */
+/* Loops over registers are written out: an array handed to a function inside a loop is an allocation on the device, inlined or not. */
+/* The token of the tile at which a thread's vector begins. */
+WEIR_INLINE int64_t token_of(int v, int tid) { return (v * POSITION_THREADS + tid % POSITION_THREADS) * LANE_WIDTH; }
+
+/* score[r][v] += sum over d of q[d][row] * k[d][position]    q [n_dims][rows], k [n_dims][32]
+ * Sums of SUM_DIMS dimensions are added to the score: one long sum would lose up to twice the error that steep logits (hundreds) allow. */
+WEIR_INLINE void score_plain(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k, const key_tile next_k,
+                             int64_t n_dims, const weir_kv_format format, const int rows, int tid)
 {
-    const int thread_rows = rows / ROW_THREADS;
+    const int dim_bytes = TILE * weir_kv_bits(format) / 8;
     UNROLL
     for (int v0 = 0; v0 < TILE_VECTORS; v0 += LANE_VECTORS) {
-        lane_float sum[THREAD_ROWS][LANE_VECTORS];
-        UNROLL
-        for (int r = 0; r < thread_rows; r++) {
+        WEIR_PRAGMA(nounroll)
+        for (int64_t first = 0; first < n_dims; first += SUM_DIMS) {
+            const int64_t last = first + SUM_DIMS < n_dims ? first + SUM_DIMS : n_dims;
+            lane_float    sum[THREAD_ROWS][LANE_VECTORS];
             UNROLL
-            for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = (lane_float)0.0f;
-        }
-        WEIR_PRAGMA(nounroll) /* the accumulators fill the registers: unrolled by 4, some are spilled */
-        for (int64_t d = 0; d < key_dim; d++) {
-            lane_float key[LANE_VECTORS];
-            UNROLL
-            for (int v = 0; v < LANE_VECTORS; v++)
-                key[v] = load_element(k, d * TILE + ((v0 + v) * POSITION_THREADS + tid % POSITION_THREADS) * LANE_WIDTH, half);
-            if (v0 == 0) {
-                PREFETCH(element(next_k, d * TILE, half));
-                if (!half) PREFETCH(element(next_k, d * TILE + TILE / 2, half));
-            }
-            UNROLL
-            for (int r = 0; r < thread_rows; r++) {
-                const lane_float query = (lane_float)q[d * rows + row_of(r, tid)];
+            for (int r = 0; r < rows / ROW_THREADS; r++) {
                 UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(query, key[v], sum[r][v]);
+                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = (lane_float)0.0f;
             }
-        }
-        UNROLL
-        for (int r = 0; r < thread_rows; r++) {
+            WEIR_PRAGMA(nounroll) /* the accumulators fill the registers: unrolled by 4, some are spilled */
+            for (int64_t d = first; d < last; d++) {
+                lane_float key[LANE_VECTORS];
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++) key[v] = kv_load_plain(format, k.codes, d * TILE + token_of(v0 + v, tid));
+                if (v0 == 0) {
+                    UNROLL
+                    for (int line = 0; line < dim_bytes; line += 64) PREFETCH(next_k.codes + d * dim_bytes + line);
+                }
+                UNROLL
+                for (int r = 0; r < rows / ROW_THREADS; r++) {
+                    const lane_float query = (lane_float)q[d * rows + row_of(r, tid)];
+                    UNROLL
+                    for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(query, key[v], sum[r][v]);
+                }
+            }
             UNROLL
-            for (int v = 0; v < LANE_VECTORS; v++) score[r][v0 + v] = sum[r][v];
+            for (int r = 0; r < rows / ROW_THREADS; r++) {
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++) score[r][v0 + v] += sum[r][v];
+            }
         }
     }
 }
 
-/* Scores of the tile at `position` to weights and decays in team memory; maximum and sum of the block move on. Positions outside
- * (last - window, last] weigh 0, and a row for which the whole tile is outside keeps its maximum: decay 1. */
-WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*restrict score)[TILE_VECTORS], int32_t position,
-                            int32_t window, const int rows, int tid)
+/* The same over words of codes, whose scales join with the sums: q8_0's of 32 dims of a token, turbo's of the whole token. */
+WEIR_INLINE void score_codes(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k, const key_tile next_k,
+                             int64_t key_dim, const weir_kv_format format, const int rows, int tid)
 {
+    const int per = 32 / weir_kv_bits(format); /* dims of a word */
+    UNROLL
+    for (int v0 = 0; v0 < TILE_VECTORS; v0 += LANE_VECTORS) {
+        WEIR_PRAGMA(nounroll)
+        for (int64_t first = 0; first < key_dim; first += SUM_DIMS) {
+            lane_float sum[THREAD_ROWS][LANE_VECTORS], scale[LANE_VECTORS];
+            UNROLL
+            for (int r = 0; r < rows / ROW_THREADS; r++) {
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = (lane_float)0.0f;
+            }
+            WEIR_PRAGMA(nounroll)
+            for (int64_t w = first / per; w < (first + SUM_DIMS) / per; w++) {
+                lane_uint word[LANE_VECTORS];
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++)
+                    word[v] = lane_load_words((const uint32_t *)k.codes + w * TILE + token_of(v0 + v, tid));
+                if (v0 == 0) PREFETCH(next_k.codes + w * TILE * 4);
+                if (v0 == 0) PREFETCH(next_k.codes + w * TILE * 4 + 64);
+                UNROLL
+                for (int i = 0; i < per; i++) {
+                    lane_float key[LANE_VECTORS];
+                    UNROLL
+                    for (int v = 0; v < LANE_VECTORS; v++) key[v] = key_of_word(format, word[v], i);
+                    UNROLL
+                    for (int r = 0; r < rows / ROW_THREADS; r++) {
+                        const lane_float query = (lane_float)q[(w * per + i) * rows + row_of(r, tid)];
+                        UNROLL
+                        for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(query, key[v], sum[r][v]);
+                    }
+                }
+            }
+            UNROLL
+            for (int v = 0; v < LANE_VECTORS; v++)
+                scale[v] = kv_k_scale(format, k.scales, first / KV_GROUP * KV_GROUP, token_of(v0 + v, tid));
+            if (v0 == 0 && format == WEIR_KV_Q8_0) PREFETCH(next_k.scales + first / KV_GROUP * TILE * 2);
+            UNROLL
+            for (int r = 0; r < rows / ROW_THREADS; r++) {
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++) score[r][v0 + v] = lane_fma(sum[r][v], scale[v], score[r][v0 + v]);
+            }
+        }
+    }
+}
+
+/* Scores of all blocks; q [block][key_dim][rows]. */
+WEIR_INLINE void score_tile(team_memory *team, row_block *blocks, const tile_source *k, const tile_source *next, int64_t key_dim,
+                            int n_blocks, const int rows, int tid)
+{
+    for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
+        UNROLL
+        for (int r = 0; r < rows / ROW_THREADS; r++) {
+            UNROLL
+            for (int v = 0; v < TILE_VECTORS; v++) blocks[b].score[r][v] = (lane_float)0.0f;
+        }
+    }
+#define SCORE_DIRECT(name, score_rows)                                                                                                     \
+    case WEIR_KV_##name: {                                                                                                                 \
+        const key_tile at = key_tile_of(k, WEIR_KV_##name, key_dim), ahead = key_tile_of(next, WEIR_KV_##name, key_dim);                   \
+        for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)                                                                              \
+            score_rows(blocks[b].score, team->q + b * key_dim * rows, at, ahead, key_dim, WEIR_KV_##name, rows, tid);                      \
+        return;                                                                                                                            \
+    }
+    switch (k->format) {
+        SCORE_DIRECT(F16, score_plain)
+        SCORE_DIRECT(BF16, score_plain)
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+        SCORE_DIRECT(Q8_0, score_codes)
+        SCORE_DIRECT(TURBO4, score_codes)
+#endif
+    default: break;
+    }
+#undef SCORE_DIRECT
+    /* f32, in the page or expanded */
+    const bool    lies = !READS_CODED || k->format == WEIR_KV_F32;
+    const int64_t step = lies ? key_dim : KV_GROUP;
+    for (int64_t first = 0; first < key_dim; first += step) {
+        const int64_t n = key_dim - first < step ? key_dim - first : step;
+        if (!lies) {
+            const int64_t bytes = weir_kv_words(weir_kv_bits(k->format), KV_GROUP) * 4 * TILE;
+            prefetch_range(key_tile_of(next, k->format, key_dim).codes + first / KV_GROUP * bytes, bytes);
+            expand_keys(team->expanded, k->part, k->format, key_dim, k->token / TILE, first, tid);
+            TEAM_BARRIER
+        }
+        const key_tile at = lies ? key_tile_of(k, WEIR_KV_F32, key_dim) : (key_tile){ .codes = (const char *)team->expanded };
+        const key_tile ahead = lies ? key_tile_of(next, WEIR_KV_F32, key_dim) : at;
+        for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
+            score_plain(blocks[b].score, team->q + (b * key_dim + first) * rows, at, ahead, n, WEIR_KV_F32, rows, tid);
+        TEAM_BARRIER
+    }
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------------- */
+/* Scores of the tile at `position` to weights and decays of block b in team memory; maximum and sum of the block move on. Positions outside
+ * (last - window, last] weigh 0, and a row for which the whole tile is outside keeps its maximum: decay 1. `scales`: of V, see weight_scales. */
+WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position, int32_t window,
+                            const int rows, int tid)
+{
+    lane_float(*const score)[TILE_VECTORS] = block->score;
     const int thread_rows = rows / ROW_THREADS, lane = tid % POSITION_THREADS;
     UNROLL
     for (int r = 0; r < thread_rows; r++) {
@@ -123,7 +225,7 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*re
         for (int t = 0; t < POSITION_THREADS; t++) maximum = team->maxima[row][t] > maximum ? team->maxima[row][t] : maximum;
         const lane_float decay = lane_exp2((lane_float)(block->maximum[r] - maximum));
         block->maximum[r] = maximum;
-        if (lane == 0) team->decay[row] = lane_first(decay); /* the same in all lanes of the row */
+        if (lane == 0) team->decay[b][row] = lane_first(decay); /* the same in all lanes of the row */
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
             const int        first = (v * POSITION_THREADS + lane) * LANE_WIDTH;
@@ -131,73 +233,93 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, lane_float (*re
             const lane_int   seen = (at <= block->last[r]) & (at > block->last[r] - window);
             const lane_float weight = lane_select(seen, lane_exp2(score[r][v] - maximum), (lane_float)0.0f);
             block->sum[r][v] = lane_fma(block->sum[r][v], decay, weight);
-            lane_store(&team->weights[row][first], weight);
+            lane_store(&team->weights[b][row][first], scales ? weight * lane_load_half(scales + first) : weight);
         }
     }
     TEAM_BARRIER
 }
 
-/* `vectors` vectors of value_dim from dimension `first` on, of which `count` dimensions exist: value = value * decay + weights . V */
-WEIR_INLINE void add_values(team_memory *team, lane_float (*restrict value)[LANE_ROWS], const void *restrict v_tile, const void *next_v,
-                            int64_t value_dim, int64_t first, int count, const int vectors, const bool whole, const int rows,
-                            const bool half)
+/* ---- values ---------------------------------------------------------------------------------------------------------- */
+/* LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V */
+WEIR_INLINE void add_values(const float (*restrict weights)[TILE], const float *restrict decay, lane_float (*restrict value)[LANE_ROWS],
+                            const value_tile_rows *tile, int64_t first, const weir_kv_format format, const int rows)
 {
+    const int  bytes = 4 * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
     lane_float sum[LANE_ROWS][LANE_VECTORS];
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) sum[r][v] = value[v][r] * team->decay[r];
+        for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = value[v][r] * decay[r];
     }
-    WEIR_PRAGMA(unroll 4)
-    for (int t = 0; t < TILE; t++) {
-        lane_float x[LANE_VECTORS];
+    if (format == WEIR_KV_Q8_0) PREFETCH(tile->next_scales + first / KV_GROUP * 64);
+    WEIR_PRAGMA(nounroll)
+    for (int t0 = 0; t0 < TILE; t0 += 4) {
+        /* the next tile's codes in the order in which they lie */
         UNROLL
-        for (int v = 0; v < vectors; v++) {
-            const int64_t at = t * value_dim + first + v * LANE_THREADS * LANE_WIDTH;
-            if (whole) {
-                x[v] = load_element(v_tile, at, half);
-            } else {
-                float part[LANE_WIDTH] = { 0 };
-                for (int i = 0; i < count; i++)
-                    part[i] = half ? (float)((const _Float16 *)v_tile)[at + i] : ((const float *)v_tile)[at + i];
-                x[v] = lane_load(part);
-            }
-        }
-        PREFETCH(element(next_v, t * value_dim + first, half));
-        if (!half) PREFETCH(element(next_v, t * value_dim + first + LANE_WIDTH, half));
+        for (int line = 0; line < bytes; line += 64)
+            PREFETCH(tile->next_codes + first * TILE * weir_kv_bits(format) / 8 + t0 / 4 * bytes + line);
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            const lane_float weight = (lane_float)team->weights[r][t];
+        for (int t = t0; t < t0 + 4; t++) {
+            lane_float x[LANE_VECTORS];
             UNROLL
-            for (int v = 0; v < vectors; v++) sum[r][v] = lane_fma(weight, x[v], sum[r][v]);
+            for (int v = 0; v < LANE_VECTORS; v++) x[v] = value_lanes(tile, format, t, first, v);
+            UNROLL
+            for (int r = 0; r < rows; r++) {
+                const lane_float weight = (lane_float)weights[r][t];
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(weight, x[v], sum[r][v]);
+            }
         }
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) value[v][r] = sum[r][v];
+        for (int v = 0; v < LANE_VECTORS; v++) value[v][r] = sum[r][v];
     }
 }
 
-/* `width`: value_dim rounded up to what the registers of this variant hold. */
-WEIR_INLINE void value_tile(team_memory *team, row_block *block, const void *v_tile, const void *next_v, int64_t value_dim, const int width,
-                            const int rows, const bool half, int tid)
+/* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold. Lanes past value_dim sum what lies in the
+ * expanded chunk: they are never stored. */
+WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next, int64_t value_dim,
+                            int n_blocks, const int width, const int rows, int tid)
 {
-    const int step = LANE_THREADS * LANE_WIDTH;
+    const value_tile_rows lying = value_rows_of(v, next, value_dim);
+    const bool            direct = !READS_CODED || is_direct_v(v->format, value_dim);
     UNROLL_DEVICE
-    for (int n = 0; n < width / step; n += LANE_VECTORS) {
-        const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH, left = value_dim - first;
-        if (left >= LANE_VECTORS * LANE_WIDTH) {
-            add_values(team, block->value + n, v_tile, next_v, value_dim, first, 0, LANE_VECTORS, true, rows, half);
-        } else if (LANE_WIDTH > 1) {
-            for (int v = 0; v < LANE_VECTORS && left > v * LANE_WIDTH; v++) {
-                const int64_t rest = left - v * LANE_WIDTH, at = first + v * LANE_WIDTH;
-                if (rest >= LANE_WIDTH)
-                    add_values(team, block->value + n + v, v_tile, next_v, value_dim, at, 0, 1, true, rows, half);
-                else
-                    add_values(team, block->value + n + v, v_tile, next_v, value_dim, at, (int)rest, 1, false, rows, half);
+    for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
+        const int64_t chunk = n * LANE_THREADS * LANE_WIDTH / CHUNK * CHUNK, first = (n * LANE_THREADS + tid) * LANE_WIDTH;
+        const bool    lies = direct && (LANE_WIDTH == 1 || value_dim - chunk >= CHUNK);
+        if (n * LANE_THREADS * LANE_WIDTH >= value_dim) break;
+        if (!lies && n * LANE_THREADS * LANE_WIDTH == chunk) {
+            const int64_t bits = weir_kv_bits(v->format);
+            prefetch_range(lying.next_codes + chunk * TILE * bits / 8, TILE * CHUNK * bits / 8);
+            TEAM_BARRIER
+            expand_values(team->expanded, v->part, v->format, value_dim, v->token, chunk, tid);
+            TEAM_BARRIER
+        }
+        if (LANE_WIDTH == 1 && first >= value_dim) {
+            if (!READS_CODED) break;
+            continue; /* to the barriers */
+        }
+        const value_tile_rows expanded = { .codes = (const char *)team->expanded,
+                                           .next_codes = (const char *)team->expanded,
+                                           .codes_step = CHUNK * 4 };
+        for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
+            lane_float(*const value)[LANE_ROWS] = blocks[b].value + n;
+#define ADD_DIRECT(name)                                                                                                                   \
+    case WEIR_KV_##name: add_values(team->weights[b], team->decay[b], value, &lying, first, WEIR_KV_##name, rows); break;
+            switch (lies ? v->format : WEIR_KV_FORMAT_COUNT) {
+                ADD_DIRECT(F16)
+                ADD_DIRECT(BF16)
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+                ADD_DIRECT(Q8_0)
+                ADD_DIRECT(TURBO4)
+#endif
+            default:
+                add_values(team->weights[b], team->decay[b], value, lies ? &lying : &expanded, lies ? first : first - chunk, WEIR_KV_F32,
+                           rows);
             }
-            break;
+#undef ADD_DIRECT
         }
     }
 }

@@ -55,11 +55,10 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
     const int64_t                       n_units = args->n_segments * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(dst, src, taps, segments) device(context -> omp_device) num_teams(lane_teams(context, n_units))     \
-    thread_limit(lane_threads(context))
+    TEAMS(n_units, dst, src, taps, segments)
     {
         float weights[TAPS_MAX][BLOCK], sums[BLOCK];
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *const segment = segments + u / n_blocks;
             const int64_t                       first = u % n_blocks * BLOCK, n = n_channels - first < BLOCK ? n_channels - first : BLOCK;

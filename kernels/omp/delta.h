@@ -77,11 +77,10 @@ static inline void delta_compute_factors(const weir_kernel_context *context, con
     const int64_t ab_stride = args->ab_stride, n_units = delta_rows(args) * n_k_heads;
     const bool    tiled_heads = args->tiled_heads;
 
-#pragma omp target teams is_device_ptr(factors, q, k, a, b, a_neg, dt_bias) device(context -> omp_device)                                  \
-    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+    TEAMS(n_units, factors, q, k, a, b, a_neg, dt_bias)
     {
         float partial[LANE_THREADS];
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t row = u / n_k_heads, m = u % n_k_heads;
             factor_row(factors + row * n_v_heads, q + row * qkv_stride + m * key_dim, k + row * qkv_stride + m * key_dim,

@@ -62,10 +62,9 @@ static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void 
     const weir_dtype     dtype = args->dtype;
     if (n_rows <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(dst, table, ids) device(context -> omp_device) num_teams(lane_teams(context, n_rows))               \
-    thread_limit(lane_threads(context))
+    TEAMS(n_rows, dst, table, ids)
     {
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
             const uint8_t *const row = table + ids[r] * row_bytes;
             if (dtype == WEIR_F32) copy_row(dst + r * dim, row, dim, WEIR_F32, lane_thread());

@@ -222,11 +222,10 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     const int64_t n_k_heads = args->n_k_heads, key_dim = args->key_dim, value_dim = args->value_dim, qkv_stride = args->qkv_stride;
     const bool    tiled_heads = args->tiled_heads;
 
-#pragma omp target teams is_device_ptr(out, factors, q, k, v, segments) device(context -> omp_device)                                      \
-    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+    TEAMS(n_units, out, factors, q, k, v, segments)
     {
         team_memory team;
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *const segment = segments + u / (n_v_heads * groups);
             const int64_t                       h = u / groups % n_v_heads, tile = u % groups * unit_tiles, row = segment->first_row;

@@ -245,11 +245,10 @@ static void relate(const weir_kernel_context *context, const weir_gated_delta_ru
     const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim, qkv_stride = args->qkv_stride;
     const bool    tiled_heads = args->tiled_heads;
 
-#pragma omp target teams is_device_ptr(factors, records, q, k, segments) device(context -> omp_device)                                     \
-    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+    TEAMS(n_units, factors, records, q, k, segments)
     {
         double sums[CHUNK];
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *segment = segments;
             const int64_t                 h = u % n_v_heads, m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
@@ -302,11 +301,10 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *con
     const int64_t qkv_stride = args->qkv_stride, tiles = (value_dim + TILE - 1) / TILE, n_units = args->n_segments * n_v_heads * tiles;
     const bool    tiled_heads = args->tiled_heads;
 
-#pragma omp target teams is_device_ptr(out, records, q, k, v, segments) device(context -> omp_device)                                      \
-    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+    TEAMS(n_units, out, records, q, k, v, segments)
     {
         float d[CHUNK][TILE], o[CHUNK][TILE];
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t s = u / (n_v_heads * tiles), h = u / tiles % n_v_heads, tile = u % tiles;
             const int64_t m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);

@@ -34,11 +34,10 @@ static weir_status WEIR_K(gated_rmsnorm)(const weir_kernel_context *context, con
     const float   eps = args->eps;
     if (n_rows <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(dst, src, gate, weight) device(context -> omp_device) num_teams(lane_teams(context, n_rows))        \
-    thread_limit(lane_threads(context))
+    TEAMS(n_rows, dst, src, gate, weight)
     {
         float partial[LANE_THREADS];
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step())
             norm_row(dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial, lane_thread());
     }

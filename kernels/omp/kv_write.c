@@ -1,72 +1,87 @@
-/* kernels/omp/kv_write.c - new K and V rows into their pages (kernels/abi/kv_page.h), f16 rounded to nearest even.
+/* kernels/omp/kv_write.c - new K and V rows into their pages, in the formats of kernels/abi/kv_format.h.
  *
- * A unit is (segment, tile of 32 positions, KV head). K is transposed on the way: an element of each of key_dim lines of 64 bytes per token.
- * Moves 4 + 2 bytes per element; nothing beside what attention reads. */
-#include "kernels/omp/lanes.h"
-
-enum { TILE = WEIR_TILE_TOKENS };
+ * A unit is (segment, page, KV head): the team that writes the row of token 63 has written, or finds written by earlier calls, all other rows
+ * of the page, and can close it. K is transposed on the way: an element or a word of each of several lines of 64 bytes per token.
+ * Reads 4 bytes per element and writes what attention will read. */
+#include "kernels/omp/kv_encode.h"
 
 #pragma omp declare target
-WEIR_INLINE void store_element(void *base, int64_t index, float x, const bool half)
+/* Rows [begin, end) of one side of a page: `rows` is the first row's, `token` its place. */
+typedef struct page_rows {
+    const float *rows;
+    int64_t      stride, n, token;
+} page_rows;
+
+WEIR_INLINE void write_rows(const kv_target *to, const weir_kv_format format, const page_rows *in, float *row, int tid)
 {
-    if (half)
-        ((_Float16 *)base)[index] = (_Float16)x;
-    else
-        ((float *)base)[index] = x;
+    for (int64_t i = 0; i < in->n; i++) kv_write_row(to, format, in->rows + i * in->stride, row, in->token + i, tid);
+    if (!weir_kv_needs_open(format) || in->token + in->n < WEIR_PAGE_TOKENS) return;
+    TEAM_BARRIER
+    kv_close(to, format, tid);
 }
 
-/* One token of one head; thread `tid` writes dimensions tid, tid + LANE_THREADS, ... */
-WEIR_INLINE void write_token(void *page, const float *k, const float *v, int64_t token, int64_t key_dim, int64_t value_dim, const bool half,
-                             int tid)
-{
-    const int64_t k_at = weir_page_k(token, 0, key_dim), v_at = weir_page_v(token, key_dim, value_dim);
-    for (int64_t d = tid; d < key_dim; d += LANE_THREADS) store_element(page, k_at + d * TILE, k[d], half);
-    LANES
-    for (int64_t d = tid; d < value_dim; d += LANE_THREADS) store_element(page, v_at + d, v[d], half);
+WEIR_INLINE void write_part(const kv_target *to, weir_kv_format page_format, const page_rows *in, float *row, int tid){
+#define KV_FORMAT_STATEMENT write_rows(to, format, in, row, tid);
+    KV_FORMAT_SWITCH(page_format)
+#undef KV_FORMAT_STATEMENT
 }
 
-WEIR_INLINE int64_t tiles_of(const weir_kv_segment *segment)
+WEIR_INLINE int64_t pages_of(const weir_kv_segment *segment)
 {
-    return segment->n_rows > 0 ? (segment->n_past + segment->n_rows - 1) / TILE - segment->n_past / TILE + 1 : 0;
+    return segment->n_rows > 0 ? (segment->n_past + segment->n_rows - 1) / WEIR_PAGE_TOKENS - segment->n_past / WEIR_PAGE_TOKENS + 1 : 0;
 }
 #pragma omp end declare target
+
+static const char *reject(const weir_caps *caps, const void *op_args)
+{
+    const weir_kv_write_args *const args = op_args;
+    (void)caps;
+    const char *const why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
+    return why ? why : weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim);
+}
 
 static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_kv_write_args *const args = op_args;
-    if (args->dtype != WEIR_F16 && args->dtype != WEIR_F32) return WEIR_EUNSUPPORTED;
+    if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     const float *const k = args->k, *const v = args->v;
     const weir_kv_segment *const segments = args->segments;
-    const int64_t n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
-    const int64_t k_stride = args->k_stride, v_stride = args->v_stride;
-    const bool    half = args->dtype == WEIR_F16;
-    int64_t       n_units = 0;
-    for (int64_t s = 0; s < n_segments; s++) n_units += tiles_of(segments + s) * n_kv_heads;
+    const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
+    const int64_t        k_stride = args->k_stride, v_stride = args->v_stride;
+    const weir_kv_format k_format = args->k_format, v_format = args->v_format;
+    int64_t              n_units = 0;
+    for (int64_t s = 0; s < n_segments; s++) n_units += pages_of(segments + s) * n_kv_heads;
     if (n_units <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(k, v, segments) device(context -> omp_device) num_teams(lane_teams(context, n_units))               \
-    thread_limit(lane_threads(context))
+    TEAMS(n_units, k, v, segments)
     {
-#pragma omp parallel num_threads(LANE_THREADS)
+        float row[WEIR_KV_TURBO_DIM_MAX];
+        TEAM_LANES
         {
-            int64_t u = lane_first_unit();
+            const int tid = lane_thread();
+            kv_target to_k = { .layout = weir_kv_layout_k(k_format, key_dim), .dim = key_dim, .side = WEIR_KV_K };
+            kv_target to_v = { .layout = weir_kv_layout_v(v_format, value_dim), .dim = value_dim, .side = WEIR_KV_V };
+            int64_t   u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
-                const int64_t                units = tiles_of(segment) * n_kv_heads;
+                const int64_t                units = pages_of(segment) * n_kv_heads, first_page = segment->n_past / WEIR_PAGE_TOKENS;
                 for (; u < units; u += lane_unit_step()) {
-                    const int64_t head = u % n_kv_heads, tile = segment->n_past / TILE + u / n_kv_heads;
-                    const int64_t begin = tile * TILE > segment->n_past ? tile * TILE : segment->n_past;
-                    const int64_t past_end = segment->n_past + segment->n_rows,
-                                  end = tile * TILE + TILE < past_end ? tile * TILE + TILE : past_end;
-                    void *const page = segment->pages[head * segment->page_stride + tile * TILE / WEIR_PAGE_TOKENS];
-                    for (int64_t p = begin; p < end; p++) {
-                        const int64_t      t = segment->first_row + p - segment->n_past, token = p % WEIR_PAGE_TOKENS;
-                        const float *const key = k + t * k_stride + head * key_dim, *const value = v + t * v_stride + head * value_dim;
-                        if (half)
-                            write_token(page, key, value, token, key_dim, value_dim, true, lane_thread());
-                        else
-                            write_token(page, key, value, token, key_dim, value_dim, false, lane_thread());
-                    }
+                    const int64_t head = u % n_kv_heads, page = first_page + u / n_kv_heads, page_begin = page * WEIR_PAGE_TOKENS;
+                    const int64_t past_end = segment->n_past + segment->n_rows;
+                    const int64_t begin = page_begin > segment->n_past ? page_begin : segment->n_past;
+                    const int64_t end = page_begin + WEIR_PAGE_TOKENS < past_end ? page_begin + WEIR_PAGE_TOKENS : past_end;
+                    const int64_t t = segment->first_row + begin - segment->n_past, token = begin - page_begin;
+                    char *const   coded = (char *)segment->pages[head * segment->page_stride + page];
+                    char *const   open =
+                        segment->open_pages ? (char *)segment->open_pages[head * segment->open_stride + page - first_page] : NULL;
+                    to_k.coded = coded;
+                    to_k.open = open;
+                    to_v.coded = coded + weir_kv_v_part(k_format, key_dim);
+                    to_v.open = open ? open + weir_kv_open_v_part(k_format, key_dim) : NULL;
+                    const page_rows in_k = { k + t * k_stride + head * key_dim, k_stride, end - begin, token };
+                    const page_rows in_v = { v + t * v_stride + head * value_dim, v_stride, end - begin, token };
+                    write_part(&to_k, k_format, &in_k, row, tid);
+                    write_part(&to_v, v_format, &in_v, row, tid);
                 }
                 u -= units;
             }
@@ -75,14 +90,7 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
     return WEIR_OK;
 }
 
-static const char *reject(const weir_caps *caps, const void *op_args)
-{
-    const weir_kv_write_args *const args = op_args;
-    (void)caps;
-    return args->dtype == WEIR_F16 || args->dtype == WEIR_F32 ? NULL : "pages are neither f16 nor f32";
-}
-
-/* Tolerance: the rounding is the definition: exact. */
+/* Tolerance: the codecs are defined to the bit. */
 extern const weir_kernel WEIR_K_ROW(kv_write);
 const weir_kernel        WEIR_K_ROW(kv_write) = {
            .op = WEIR_OP_KV_WRITE,

@@ -6,9 +6,9 @@
  *
  * Every file of kernels/omp is compiled once per target with -DWEIR_ISA=v2|v3|v4|emulated|nvptx and exports one row, WEIR_K_ROW(file name).
  * A region has the shape
- *     #pragma omp target teams ... num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context))
+ *     TEAMS(n_units, the pointers that the region uses)
  *     {   team-shared arrays
- *         #pragma omp parallel num_threads(LANE_THREADS)
+ *         TEAM_LANES
  *         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) unit(u, lane_thread());   }
  * so a team forks once, units are dealt round robin, and what a unit computes never depends on how many teams there are. */
 #pragma once
@@ -17,7 +17,11 @@
 #include <omp.h>
 #include <stdint.h>
 
+#include "kernels/abi/convert.h"
 #include "kernels/abi/ops.h"
+#if defined(__AVX2__) && !defined(__NVPTX__)
+#include <immintrin.h>
+#endif
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 #define WEIR_PASTE3_(a, b, c) a##b##_##c
@@ -30,6 +34,7 @@
 
 #define WEIR_PRAGMA(text) _Pragma(#text)
 #define WEIR_INLINE static inline __attribute__((always_inline))
+#define WEIR_NOINLINE static __attribute__((noinline))
 #define UNROLL WEIR_PRAGMA(unroll)
 
 /* ---- threads and loops --------------------------------------------------------------------------------------- */
@@ -87,6 +92,30 @@ static inline int lane_teams(const weir_kernel_context *context, int64_t n_units
 }
 
 static inline int lane_threads(const weir_kernel_context *context) { return lane_on_device(context) ? DEVICE_LANE_THREADS : LANE_THREADS; }
+
+/* TEAMS stands before the block of a region, in a function that has the kernel's `context`; TEAM_LANES before what every lane of a team runs.
+ * On the host both would cost: libomp builds a league anew for every `teams` (1.6 us and six allocations, 0.8 us and none for `parallel`),
+ * and a region of one lane inside costs as much again. Threads without a unit idle: a team of another size would be built anew, a team of
+ * one allocates. */
+#pragma omp declare target
+#if defined(WEIR_EMULATE_LANES) || WEIR_PASTE3(WEIR_HAS_, DEVICE, WEIR_ISA)
+#define TEAMS(n_units, ...)                                                                                                                \
+    WEIR_PRAGMA(omp target teams is_device_ptr(__VA_ARGS__) device(context->omp_device) num_teams(lane_teams(context, n_units))            \
+                    thread_limit(lane_threads(context)))
+#define TEAM_LANES WEIR_PRAGMA(omp parallel num_threads(LANE_THREADS))
+WEIR_INLINE int64_t lane_first_unit(void)
+{
+    assert(omp_get_num_threads() == LANE_THREADS && "num_threads is a request: the runtime's limits gave the team fewer lanes");
+    return omp_get_team_num();
+}
+WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_teams(); }
+#else
+#define TEAMS(n_units, ...) WEIR_PRAGMA(omp parallel num_threads(lane_teams(context, INT64_MAX)))
+#define TEAM_LANES
+WEIR_INLINE int64_t lane_first_unit(void) { return omp_get_thread_num(); }
+WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_threads(); }
+#endif
+#pragma omp end declare target
 
 /* ---- vectors: LANE_WIDTH values that one thread holds in one register -------------------------------------------- */
 /* LANE_ROWS rows of LANE_VECTORS vectors are the accumulators of a register-blocked product: they fill the register file. */
@@ -204,6 +233,77 @@ WEIR_INLINE float lane_sum_of(lane_float x)
 }
 #endif
 
+/* ---- codes: 32-bit words, bytes and halves to lanes ------------------------------------------------------------- */
+#if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
+typedef uint32_t       lane_uint;
+WEIR_INLINE lane_uint  lane_load_words(const uint32_t *p) { return *p; }
+WEIR_INLINE lane_uint  lane_load_bytes(const uint8_t *p) { return *p; }
+WEIR_INLINE lane_float lane_load_bf16(const uint16_t *p) { return weir_bf16_to_f32(*p); }
+WEIR_INLINE lane_float lane_from_int(lane_int x) { return (float)x; }
+WEIR_INLINE lane_float lane_from_bits(lane_uint x) { return weir_f32_from_bits(x); }
+WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index) { return table[index & 15]; }
+#else
+typedef uint32_t      lane_uint __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef uint8_t       lane_bytes __attribute__((ext_vector_type(LANE_WIDTH)));
+typedef uint16_t      lane_shorts __attribute__((ext_vector_type(LANE_WIDTH)));
+WEIR_INLINE lane_uint lane_load_words(const uint32_t *p)
+{
+    lane_uint x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return x;
+}
+WEIR_INLINE lane_uint lane_load_bytes(const uint8_t *p)
+{
+    lane_bytes x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, lane_uint);
+}
+WEIR_INLINE lane_float lane_from_bits(lane_uint x)
+{
+    lane_float y;
+    __builtin_memcpy(&y, &x, sizeof y);
+    return y;
+}
+WEIR_INLINE lane_float lane_load_bf16(const uint16_t *p)
+{
+    lane_shorts x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return lane_from_bits(__builtin_convertvector(x, lane_uint) << 16);
+}
+WEIR_INLINE lane_float lane_from_int(lane_int x) { return __builtin_convertvector(x, lane_float); }
+/* table[index & 15]; the table has 16 entries. A permutation of registers where there is one: gathers cost a load per lane. */
+#if defined(__AVX512F__)
+WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index)
+{
+    return (lane_float)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
+}
+#elif defined(__AVX2__)
+WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index)
+{
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), (__m256i)index);
+    return (lane_float)_mm256_blendv_ps(low, high, (__m256)(index << 28)); /* by bit 3 */
+}
+#else
+WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index)
+{
+    lane_float y;
+    UNROLL
+    for (int i = 0; i < LANE_WIDTH; i++) y[i] = table[index[i] & 15];
+    return y;
+}
+#endif
+#endif
+/* One half, the same on all targets. */
+WEIR_INLINE float lane_half(const void *p)
+{
+#if defined(__F16C__) || defined(__NVPTX__)
+    return (float)*(const _Float16 *)p;
+#else
+    return weir_f16_to_f32(*(const uint16_t *)p);
+#endif
+}
+
 /* mask ? a : b in every lane. (The warning: clang takes a vector condition for a scalar one.) */
 _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversion\"") WEIR_INLINE lane_float
     lane_select(lane_int mask, lane_float a, lane_float b)
@@ -262,13 +362,6 @@ WEIR_INLINE float lane_exp(float x)
 WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
 WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
 
-/* ---- dealing units to teams ------------------------------------------------------------------------------------ */
-WEIR_INLINE int64_t lane_first_unit(void)
-{
-    assert(omp_get_num_threads() == LANE_THREADS && "num_threads is a request: the runtime's limits gave the team fewer lanes");
-    return omp_get_team_num();
-}
-WEIR_INLINE int     lane_thread(void) { return LANE_THREADS == 1 ? 0 : omp_get_thread_num(); }
-WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_teams(); }
+WEIR_INLINE int lane_thread(void) { return LANE_THREADS == 1 ? 0 : omp_get_thread_num(); }
 
 #pragma omp end declare target

@@ -45,11 +45,10 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
     const float   eps = args->eps;
     if (n_units <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(dst, src, weight, add) device(context -> omp_device) num_teams(lane_teams(context, n_units))        \
-    thread_limit(lane_threads(context))
+    TEAMS(n_units, dst, src, weight, add)
     {
         float partial[LANE_THREADS];
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_groups, g = u % n_groups;
             norm_group(dst + r * dst_stride + g * dst_group_stride, src + r * src_stride + g * src_group_stride,

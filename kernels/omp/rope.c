@@ -65,11 +65,10 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
     const bool           pairs = args->pairing == WEIR_ROPE_PAIRS;
     if (n_rows <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(x, positions, frequencies) device(context -> omp_device) num_teams(lane_teams(context, n_rows))     \
-    thread_limit(lane_threads(context))
+    TEAMS(n_rows, x, positions, frequencies)
     {
         float sine[PAIRS], cosine[PAIRS];
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step()) {
             for (int64_t first = 0; first < half; first += PAIRS) {
                 const int64_t n = half - first < PAIRS ? half - first : PAIRS;

@@ -1,6 +1,14 @@
 /* kernels/omp/sigmoid_gate.c - x times the sigmoid of its gate: the output gate of gated attention. Moves 12 bytes per element. */
 #include "kernels/omp/lanes.h"
 
+#pragma omp declare target
+WEIR_INLINE void gate_head(float *head, const float *gate, int64_t dim, int tid)
+{
+    LANES
+    for (int64_t i = tid; i < dim; i += LANE_THREADS) head[i] *= lane_sigmoid(gate[i]);
+}
+#pragma omp end declare target
+
 static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_sigmoid_gate_args *const args = op_args;
@@ -11,15 +19,12 @@ static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, cons
     const int64_t                       gate_stride = args->gate_stride, gate_head_stride = args->gate_head_stride;
     if (n_units <= 0) return WEIR_OK;
 
-#pragma omp target teams is_device_ptr(x, gate) device(context -> omp_device) num_teams(lane_teams(context, n_units))                      \
-    thread_limit(lane_threads(context))
+    TEAMS(n_units, x, gate)
     {
-#pragma omp parallel num_threads(LANE_THREADS)
+        TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
-            float *const       head = x + u / n_heads * x_stride + u % n_heads * x_head_stride;
-            const float *const head_gate = gate + u / n_heads * gate_stride + u % n_heads * gate_head_stride;
-            LANES
-            for (int64_t i = lane_thread(); i < dim; i += LANE_THREADS) head[i] *= lane_sigmoid(head_gate[i]);
+            gate_head(x + u / n_heads * x_stride + u % n_heads * x_head_stride,
+                      gate + u / n_heads * gate_stride + u % n_heads * gate_head_stride, dim, lane_thread());
         }
     }
     return WEIR_OK;

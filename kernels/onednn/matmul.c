@@ -3,16 +3,15 @@
  * oneDNN multiplies; this file rounds the activations once for all outputs and adds bias and previous contents. A contiguous destination
  * is written directly, any other through scratch: oneDNN's fast kernels take no row stride. That a row has the same bits in every batch
  * is an observation of oneDNN 2.6 with packed weights, which a test repeats; what is added here keeps it. */
-#include <omp.h>
-
 #include "kernels/abi/convert.h"
+#include "kernels/abi/share.h"
 #include "kernels/onednn/kernels.h"
 #include "kernels/onednn/weight.h"
 
 enum { SERIAL_ELEMENTS = 16384 }; /* below it waking the threads costs more than the loop */
 
 typedef struct plan {
-    size_t input_offset, product_offset, bytes; /* oneDNN's own scratch comes first */
+    size_t input_offset, product_offset, spill_offset, bytes; /* oneDNN's own scratch comes first */
 } plan;
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -25,20 +24,24 @@ static bool is_direct(const weir_matmul_args *args, const weir_matmul_output *ou
 
 static bool is_copied(const weir_matmul_args *args)
 {
-    return args->outputs[0].weight->dtype == WEIR_BF16 || (args->x_stride != args->n_in && args->n_rows > 1);
+    return args->outputs[0].weight->dtype == WEIR_BF16 || (args->x_stride != args->n_in && args->n_rows > 1) ||
+           weir_onednn_padded_rows(args->n_rows) != args->n_rows;
 }
 
 static plan make_plan(const weir_matmul_args *args)
 {
-    const size_t n_rows = (size_t)args->n_rows, element = args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4;
-    plan         p = { .input_offset = WEIR_ONEDNN_SCRATCH };
-    p.product_offset = p.input_offset + (is_copied(args) ? aligned(n_rows * (size_t)args->n_in * element) : 0);
-    size_t widest = 0;
+    const size_t n_rows = (size_t)args->n_rows, padded = (size_t)weir_onednn_padded_rows(args->n_rows),
+                 element = args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4;
+    plan p = { .input_offset = WEIR_ONEDNN_SCRATCH };
+    p.product_offset = p.input_offset + (is_copied(args) ? aligned(padded * (size_t)args->n_in * element) : 0);
+    size_t widest = 0, widest_copied = 0;
     for (int o = 0; o < args->n_outputs; o++) {
         const size_t n = (size_t)args->outputs[o].weight->n_out;
-        if (!is_direct(args, &args->outputs[o]) && n > widest) widest = n;
+        if (n > widest) widest = n;
+        if (!is_direct(args, &args->outputs[o]) && n > widest_copied) widest_copied = n;
     }
-    p.bytes = p.product_offset + n_rows * widest * sizeof(float);
+    p.spill_offset = p.product_offset + aligned(n_rows * widest_copied * sizeof(float));
+    p.bytes = p.spill_offset + (padded != n_rows ? WEIR_ONEDNN_PADDED * widest * sizeof(float) : 0);
     return p;
 }
 
@@ -74,13 +77,21 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) st
     for (int64_t i = 0; i < n; i++) dst[i] = weir_bf16_from_f32(src[i]);
 }
 
-static void copy_row(void *dst, const weir_matmul_args *args, int64_t row)
+static void copy_rows(void *dst, const weir_matmul_args *args, weir_share rows)
 {
-    const float *src = args->x + row * args->x_stride;
-    if (args->outputs[0].weight->dtype == WEIR_BF16)
-        round_row((uint16_t *)dst + row * args->n_in, src, args->n_in);
-    else
-        memcpy((float *)dst + row * args->n_in, src, (size_t)args->n_in * sizeof(float));
+    for (int64_t row = rows.first; row < rows.end; row++) {
+        const float *src = args->x + row * args->x_stride;
+        if (args->outputs[0].weight->dtype == WEIR_BF16)
+            round_row((uint16_t *)dst + row * args->n_in, src, args->n_in);
+        else
+            memcpy((float *)dst + row * args->n_in, src, (size_t)args->n_in * sizeof(float));
+    }
+}
+
+static void clear_padding(char *input, const weir_matmul_args *args)
+{
+    const size_t row_bytes = (size_t)args->n_in * (args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4);
+    memset(input + (size_t)args->n_rows * row_bytes, 0, (size_t)(weir_onednn_padded_rows(args->n_rows) - args->n_rows) * row_bytes);
 }
 
 /* dst (+)= product + bias for one row; product may be dst. */
@@ -95,16 +106,26 @@ static void finish_row(const weir_matmul_output *output, const float *product, i
     }
 }
 
+static void finish_rows(const weir_matmul_output *output, const float *products, int64_t stride, weir_share rows)
+{
+    for (int64_t row = rows.first; row < rows.end; row++) finish_row(output, products + row * stride, row);
+}
+
 static weir_status multiply(const weir_kernel_context *context, const weir_matmul_args *args, const weir_matmul_output *output,
-                            const void *input, float *product)
+                            const void *input, float *product, float *spill)
 {
     const int64_t n = output->weight->n_out;
     const bool    direct = is_direct(args, output);
     float        *dst = direct ? output->dst : product;
-    WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows, context->scratch, context->n_threads));
+    WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows, context->scratch, spill, context->n_threads));
     if (direct && !output->bias) return WEIR_OK;
-#pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * n > SERIAL_ELEMENTS)
-    for (int64_t row = 0; row < args->n_rows; row++) finish_row(output, direct ? dst + row * output->dst_stride : dst + row * n, row);
+    const int64_t stride = direct ? output->dst_stride : n;
+    if (args->n_rows * n <= SERIAL_ELEMENTS) {
+        finish_rows(output, dst, stride, (weir_share){ 0, args->n_rows });
+    } else {
+#pragma omp parallel num_threads(context->n_threads)
+        finish_rows(output, dst, stride, weir_share_of(args->n_rows));
+    }
     return WEIR_OK;
 }
 
@@ -113,15 +134,22 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
     const weir_matmul_args *args = op_args;
     const plan              p = make_plan(args);
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
+    const bool  padded = weir_onednn_padded_rows(args->n_rows) != args->n_rows;
     char       *memory = context->scratch;
     const void *input = args->x;
     if (is_copied(args)) {
         input = memory + p.input_offset;
-#pragma omp parallel for schedule(static) num_threads(context->n_threads) if (args->n_rows * args->n_in > SERIAL_ELEMENTS)
-        for (int64_t row = 0; row < args->n_rows; row++) copy_row(memory + p.input_offset, args, row);
+        if (args->n_rows * args->n_in <= SERIAL_ELEMENTS) {
+            copy_rows(memory + p.input_offset, args, (weir_share){ 0, args->n_rows });
+        } else {
+#pragma omp parallel num_threads(context->n_threads)
+            copy_rows(memory + p.input_offset, args, weir_share_of(args->n_rows));
+        }
+        clear_padding(memory + p.input_offset, args);
     }
     for (int o = 0; o < args->n_outputs; o++)
-        WEIR_TRY(multiply(context, args, &args->outputs[o], input, (float *)(memory + p.product_offset)));
+        WEIR_TRY(multiply(context, args, &args->outputs[o], input, (float *)(memory + p.product_offset),
+                          padded ? (float *)(memory + p.spill_offset) : NULL));
     return WEIR_OK;
 }
 

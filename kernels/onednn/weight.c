@@ -3,6 +3,7 @@
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +11,9 @@
 #include "kernels/abi/convert.h"
 #include "kernels/ref/dequantise.h"
 
-enum { KEPT = 16, SLOTS = 8, ENTRIES = KEPT + SLOTS, IMPLEMENTATION = 40 };
+enum { ENTRIES = 10, /* up to 512 rows */ IMPLEMENTATION = 40 };
 
 typedef struct entry {
-    int64_t          n_rows; /* 0: free */
-    uint64_t         last_use;
     dnnl_primitive_t primitive;
     dnnl_memory_t    src, dst, scratch;
     char             implementation[IMPLEMENTATION];
@@ -27,8 +26,7 @@ struct weir_onednn_weight {
     dnnl_memory_t      memory;
     int64_t            n_out, n_in;
     dnnl_data_type_t   type;
-    uint64_t           clock;
-    entry              entries[ENTRIES]; /* [m - 1] for m <= KEPT */
+    entry              entries[ENTRIES]; /* [i] for 2^i rows */
 };
 
 static dnnl_data_type_t data_type(weir_dtype dtype) { return dtype == WEIR_BF16 ? dnnl_bf16 : dnnl_f32; }
@@ -65,6 +63,15 @@ static const char *implementation_of(const_dnnl_primitive_desc_t desc)
     return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&text) == dnnl_success && text ? text : "";
 }
 
+/* AMX kernels are left out: oneDNN 2.6 cuts their sums by the number of rows, and a row would have other bits alone than in company.
+ * Must come before every other call. A limit from the environment stands. */
+static void limit_isa(void)
+{
+    static atomic_flag once = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&once) || getenv("ONEDNN_MAX_CPU_ISA") != NULL) return;
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+}
+
 /* ---- forms --------------------------------------------------------------------------------------------------- */
 static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
@@ -85,6 +92,7 @@ static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
 weir_status weir_onednn_plan(weir_onednn_form *out, int64_t n_out, int64_t n_in, bool half)
 {
     if (n_out < 1 || n_in < 1 || n_out > INT32_MAX - 64 || n_in > INT32_MAX - 64) return WEIR_EINVAL;
+    limit_isa();
     weir_onednn_form form = { .dtype = WEIR_BF16, .packed = half && has_packed_kernel(WEIR_BF16, n_out, n_in) };
     if (!form.packed) form = (weir_onednn_form){ .dtype = WEIR_F32, .packed = has_packed_kernel(WEIR_F32, n_out, n_in) };
     const int64_t block = form.dtype == WEIR_BF16 ? 32 : 16, element = form.dtype == WEIR_BF16 ? 2 : 4;
@@ -115,6 +123,18 @@ static void put_blocks_bf16(uint16_t *panel, const float *rows, int64_t first, i
     }
 }
 
+/* The largest magnitude as bits, shifted: NaN and infinity have an exponent of all ones. Two operations per vector of values. */
+static uint32_t largest_bits(const float *values, int64_t n, uint32_t so_far)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = weir_f32_bits(values[i]) << 1;
+        so_far = bits > so_far ? bits : so_far;
+    }
+    return so_far;
+}
+
+static weir_status check_finite(uint32_t largest) { return largest >= 0xFF000000 ? WEIR_EFORMAT : WEIR_OK; }
+
 weir_status weir_onednn_pack_panel(void *dst, weir_onednn_form form, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
                                    int64_t panel, float *rows)
 {
@@ -123,20 +143,26 @@ weir_status weir_onednn_pack_panel(void *dst, weir_onednn_form form, const void 
     const int64_t  block = form.dtype == WEIR_BF16 ? 32 : 16, columns = form.packed ? (n_in + block - 1) / block * block : n_in;
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
     char *const    out = (char *)dst + (size_t)(first * columns) * element;
-    if (!form.packed) return weir_k_ref_dequantise((float *)out, source, dtype, n_rows * n_in);
+    uint32_t       largest = 0;
+    if (!form.packed) {
+        WEIR_TRY(weir_k_ref_dequantise((float *)out, source, dtype, n_rows * n_in));
+        return check_finite(largest_bits((const float *)out, n_rows * n_in, 0));
+    }
     for (int64_t column = 0; column < columns; column += WEIR_ONEDNN_CHUNK) {
         const int64_t padded = columns - column < WEIR_ONEDNN_CHUNK ? columns - column : WEIR_ONEDNN_CHUNK;
         const int64_t n = n_in - column < padded ? n_in - column : padded;
         if (n < padded || n_rows < WEIR_ONEDNN_PANEL) memset(rows, 0, sizeof(float) * WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK);
-        for (int64_t r = 0; r < n_rows; r++)
-            WEIR_TRY(weir_k_ref_dequantise(rows + r * WEIR_ONEDNN_CHUNK, source + (size_t)r * row_bytes + weir_row_bytes(dtype, column),
-                                           dtype, n));
+        for (int64_t r = 0; r < n_rows; r++) {
+            float *const row = rows + r * WEIR_ONEDNN_CHUNK;
+            WEIR_TRY(weir_k_ref_dequantise(row, source + (size_t)r * row_bytes + weir_row_bytes(dtype, column), dtype, n));
+            largest = largest_bits(row, n, largest);
+        }
         if (form.dtype == WEIR_BF16)
             put_blocks_bf16((uint16_t *)out, rows, column, padded);
         else
             put_blocks_f32((float *)out, rows, column, padded);
     }
-    return WEIR_OK;
+    return check_finite(largest);
 }
 
 /* ---- primitives ------------------------------------------------------------------------------------------------ */
@@ -169,33 +195,25 @@ static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
                          dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) == dnnl_success);
     strncpy(e->implementation, implementation_of(desc), IMPLEMENTATION - 1);
     (void)dnnl_primitive_desc_destroy(desc);
-    if (filled)
-        e->n_rows = n_rows;
-    else
-        drop_entry(e);
+    if (!filled) drop_entry(e);
     return filled;
 }
 
-/* The entry for n_rows, made if it is not there; NULL when oneDNN cannot. */
-static entry *find_entry(weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads)
+/* The primitive for 2^exponent rows, made if it is not there; NULL when oneDNN cannot. */
+static entry *find_entry(weir_onednn_weight *weight, int exponent, int32_t n_threads)
 {
-    entry *found = NULL;
-    if (n_rows <= KEPT) {
-        found = &weight->entries[n_rows - 1];
-    } else {
-        for (entry *e = weight->entries + KEPT; e < weight->entries + ENTRIES; e++)
-            if (e->n_rows == n_rows) found = e;
-        if (!found) {
-            found = weight->entries + KEPT;
-            for (entry *e = found; e < weight->entries + ENTRIES; e++)
-                if (e->last_use < found->last_use) found = e;
-            drop_entry(found);
-        }
-    }
-    found->last_use = ++weight->clock;
-    if (found->n_rows) return found;
+    entry *const found = &weight->entries[exponent];
     if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
-    return fill_entry(weight, found, n_rows) ? found : NULL;
+    if (found->primitive != NULL) return found;
+    return fill_entry(weight, found, (int64_t)1 << exponent) ? found : NULL;
+}
+
+/* The largest power of two up to n_rows and the largest primitive. */
+static int exponent_of(int64_t n_rows)
+{
+    int exponent = 0;
+    while (exponent + 1 < ENTRIES && (int64_t)2 << exponent <= n_rows) exponent++;
+    return exponent;
 }
 
 weir_status weir_onednn_open(weir_onednn_weight **out, void *data, weir_onednn_form form, int64_t n_out, int64_t n_in)
@@ -226,11 +244,8 @@ void weir_onednn_close(weir_onednn_weight *weight)
     free(weight);
 }
 
-weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch, int32_t n_threads)
+static weir_status multiply_rows(weir_onednn_weight *weight, entry *e, float *dst, const void *src, void *scratch)
 {
-    entry *e = find_entry(weight, n_rows, n_threads);
-    if (!e) return WEIR_EDEVICE;
-    if (omp_get_max_threads() != n_threads) omp_set_num_threads(n_threads);
     void *input = (void *)(uintptr_t)src; /* oneDNN only reads it */
     if (dnnl_memory_set_data_handle(e->src, input) != dnnl_success || dnnl_memory_set_data_handle(e->dst, dst) != dnnl_success ||
         (e->scratch && dnnl_memory_set_data_handle(e->scratch, scratch) != dnnl_success))
@@ -242,15 +257,33 @@ weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const v
     return dnnl_stream_wait(weight->stream) == dnnl_success ? WEIR_OK : WEIR_EDEVICE;
 }
 
+weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch, float *spill,
+                                 int32_t n_threads)
+{
+    const size_t  row_bytes = (size_t)weight->n_in * (weight->type == dnnl_bf16 ? 2 : 4);
+    const int64_t tail = n_rows - n_rows % WEIR_ONEDNN_PADDED, padded = weir_onednn_padded_rows(n_rows);
+    for (int64_t row = 0; row < padded;) {
+        const int     exponent = exponent_of((row < tail ? tail : padded) - row);
+        const int64_t end = row + ((int64_t)1 << exponent);
+        entry *const  e = find_entry(weight, exponent, n_threads);
+        float *const  to = end <= n_rows ? dst + row * weight->n_out : spill;
+        if (!e) return WEIR_EDEVICE;
+        WEIR_TRY(multiply_rows(weight, e, to, (const char *)src + (size_t)row * row_bytes, scratch));
+        if (to == spill) memcpy(dst + row * weight->n_out, spill, sizeof(float) * (size_t)((n_rows - row) * weight->n_out));
+        row = end;
+    }
+    return WEIR_OK;
+}
+
 const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads)
 {
-    const entry *e = find_entry(weight, n_rows, n_threads);
+    const entry *e = find_entry(weight, exponent_of(weir_onednn_padded_rows(n_rows)), n_threads);
     return e ? e->implementation : NULL;
 }
 
 int32_t weir_onednn_primitive_count(const weir_onednn_weight *weight)
 {
     int32_t count = 0;
-    for (int i = 0; i < ENTRIES; i++) count += weight->entries[i].n_rows != 0;
+    for (int i = 0; i < ENTRIES; i++) count += weight->entries[i].primitive != NULL;
     return count;
 }

@@ -28,21 +28,31 @@ typedef struct weir_onednn_form { /* how a matrix is stored */
 /* bf16 if `half` and this machine has a packed kernel for it, otherwise f32. EINVAL for sizes that do not fit. */
 WEIR_MUST_CHECK weir_status weir_onednn_plan(weir_onednn_form *out, int64_t n_out, int64_t n_in, bool half);
 
-/* Packs output rows [64 * panel, 64 * panel + 64) of file rows `src` of any dtype; threads take panels. EUNSUPPORTED for integers.
+/* Packs output rows [64 * panel, 64 * panel + 64) of file rows `src` of any dtype; threads take panels. EUNSUPPORTED for integers,
+ * EFORMAT when an element is NaN or infinite as f32.
  * `rows` is memory of 64 * WEIR_ONEDNN_CHUNK floats. */
 enum { WEIR_ONEDNN_PANEL = 64, WEIR_ONEDNN_CHUNK = 256 };
 WEIR_MUST_CHECK weir_status weir_onednn_pack_panel(void *dst, weir_onednn_form form, const void *src, weir_dtype dtype, int64_t n_out,
                                                    int64_t n_in, int64_t panel, float *rows);
 
-/* One weight and its primitives, made on the first call with a number of rows and then kept: up to 16 rows for good, the rest in a few
- * slots, least recently used first out. One thread at a time. Borrows `data`. */
+/* One weight and its primitives. They are generated code, some hundred KiB each, so there is one per power of two of rows: a call with
+ * another number of rows is a sum of those, and its last 2 to 15 rows count as a power of two. One thread at a time. Borrows `data`. */
+enum { WEIR_ONEDNN_PADDED = 16 };
+/* Rows that a call with n_rows computes: up to 15 more. */
+static inline int64_t weir_onednn_padded_rows(int64_t n_rows)
+{
+    int64_t tail = n_rows % WEIR_ONEDNN_PADDED, power = 1;
+    while (power < tail) power *= 2;
+    return n_rows - tail + (tail > 0 ? power : 0);
+}
 typedef struct weir_onednn_weight weir_onednn_weight;
 WEIR_MUST_CHECK weir_status weir_onednn_open(weir_onednn_weight **out, void *data, weir_onednn_form form, int64_t n_out, int64_t n_in);
 void                        weir_onednn_close(weir_onednn_weight *weight); /* NULL-safe */
-/* dst [n_rows, n_out] = src [n_rows, n_in] times the matrix; both contiguous, src in the form's dtype; scratch WEIR_ONEDNN_SCRATCH bytes.
+/* dst [n_rows, n_out] = src [n_rows, n_in] times the matrix; both contiguous, src in the form's dtype and padded rows of it readable; scratch
+ * WEIR_ONEDNN_SCRATCH bytes; spill [WEIR_ONEDNN_PADDED, n_out] where padded rows differ from n_rows, else NULL.
  * n_threads is taken over when a primitive is made. */
 WEIR_MUST_CHECK weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch,
-                                                 int32_t n_threads);
+                                                 float *spill, int32_t n_threads);
 /* oneDNN's name of the implementation for n_rows, NULL when there is none: tests assert "brg:". */
 const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads);
 int32_t     weir_onednn_primitive_count(const weir_onednn_weight *weight);

@@ -1,47 +1,98 @@
-/* kernels/ref/attention.c - causal softmax attention over pages: three passes over the scores of one row. The scores are computed again
- * in each pass, so that no scratch is needed. */
+/* kernels/ref/attention.c - causal softmax attention over pages, a query row at a time, a split of 1024 positions at a time.
+ *
+ * Rows of K and V are what the codecs decode, turbo's turned back. Within a split all is f64; between splits maximum, sum and value are f32, so that a
+ * text attended in pieces is the text attended at once. Rounding the state once per split costs some 1e-7 of the output. */
+#include <float.h>
 #include <math.h>
 
+#include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 
-/* A query row and the pages of its KV head. */
+enum { DIM_MAX = WEIR_KV_DIM_MAX, SPLIT = WEIR_ATTENTION_SPLIT };
+
+/* A query row, the pages that it reads, and what it knows so far. */
 typedef struct ref_row {
     const weir_attention_args *args;
-    void *const               *pages;
+    const weir_kv_segment     *segment;
     const float               *q;
+    int64_t                    head, last; /* KV head, own position */
+    float                      maximum, sum, value[DIM_MAX];
 } ref_row;
 
-static double load(const ref_row *row, int64_t position, int64_t index)
+/* The own page wide where the format has open pages, the earlier ones as coded. */
+static void load(const ref_row *row, int64_t position, weir_kv_side side, float *values)
 {
-    const void *const page = row->pages[position / WEIR_PAGE_TOKENS];
-    return row->args->dtype == WEIR_F16 ? (double)((const _Float16 *)page)[index] : (double)((const float *)page)[index];
+    const weir_attention_args *const args = row->args;
+    const weir_kv_segment *const     segment = row->segment;
+    const bool                       key = side == WEIR_KV_K;
+    const int64_t                    page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
+    weir_kv_part part = { .format = key ? args->k_format : args->v_format, .side = side, .dim = key ? args->key_dim : args->value_dim };
+    if (weir_kv_needs_open(part.format) && page == row->last / WEIR_PAGE_TOKENS) {
+        char *const open = segment->open_pages[row->head * segment->open_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
+        part.open = open + (key ? 0 : weir_kv_open_v_part(args->k_format, args->key_dim));
+        weir_kv_decode_open(&part, token, 1, values, 0);
+        return;
+    }
+    part.coded =
+        (char *)segment->pages[row->head * segment->page_stride + page] + (key ? 0 : weir_kv_v_part(args->k_format, args->key_dim));
+    weir_kv_decode_rows(&part, token, 1, values, 0, false);
 }
 
 static double score(const ref_row *row, int64_t position)
 {
+    float  key[DIM_MAX];
     double sum = 0.0;
-    for (int64_t d = 0; d < row->args->key_dim; d++)
-        sum += (double)row->q[d] * load(row, position, weir_page_k(position % WEIR_PAGE_TOKENS, d, row->args->key_dim));
+    load(row, position, WEIR_KV_K, key);
+    for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
     return sum * (double)row->args->scale;
 }
 
-static void attend(const ref_row *row, float *out, int64_t first, int64_t last)
+/* Positions [first, end) of one split join the row. */
+static void attend_split(ref_row *row, int64_t first, int64_t end)
 {
-    double maximum = -INFINITY, sum = 0.0;
-    for (int64_t p = first; p <= last; p++) maximum = fmax(maximum, score(row, p));
-    for (int64_t p = first; p <= last; p++) sum += exp(score(row, p) - maximum);
     const int64_t value_dim = row->args->value_dim;
-    double        value[512]; /* dimensions at a time */
-    for (int64_t d0 = 0; d0 < value_dim; d0 += 512) {
-        const int64_t n = value_dim - d0 < 512 ? value_dim - d0 : 512;
-        for (int64_t d = 0; d < n; d++) value[d] = 0.0;
-        for (int64_t p = first; p <= last; p++) {
-            const double weight = exp(score(row, p) - maximum) / sum;
-            for (int64_t d = 0; d < n; d++)
-                value[d] += weight * load(row, p, weir_page_v(p % WEIR_PAGE_TOKENS, row->args->key_dim, value_dim) + d0 + d);
-        }
-        for (int64_t d = 0; d < n; d++) out[d0 + d] = (float)value[d];
+    double        scores[SPLIT], values[DIM_MAX] = { 0 }, maximum = -INFINITY, sum = 0.0;
+    for (int64_t p = first; p < end; p++) maximum = fmax(maximum, scores[p - first] = score(row, p));
+    for (int64_t p = first; p < end; p++) {
+        const double weight = exp(scores[p - first] - maximum);
+        float        value[DIM_MAX];
+        load(row, p, WEIR_KV_V, value);
+        sum += weight;
+        for (int64_t d = 0; d < value_dim; d++) values[d] += weight * (double)value[d];
     }
+    const float  highest = fmaxf(row->maximum, (float)maximum);
+    const double keep = exp((double)row->maximum - (double)highest), add = exp(maximum - (double)highest);
+    for (int64_t d = 0; d < value_dim; d++) row->value[d] = (float)((double)row->value[d] * keep + values[d] * add);
+    row->sum = (float)((double)row->sum * keep + sum * add);
+    row->maximum = highest;
+}
+
+static void attend(ref_row *row, float *out, float *carry)
+{
+    const weir_attention_args *const args = row->args;
+    const int64_t                    value_dim = args->value_dim;
+    const int64_t                    seen = args->window > 0 && row->last >= args->window ? row->last - args->window + 1 : 0;
+    const int64_t                    first_split = carry ? args->first_split : 0, end_split = carry ? args->end_split : INT64_MAX;
+    row->maximum = -FLT_MAX;
+    row->sum = 0.0f;
+    memset(row->value, 0, sizeof row->value);
+    if (carry && first_split > 0) {
+        row->maximum = carry[0];
+        row->sum = carry[1];
+        memcpy(row->value, carry + 2, (size_t)value_dim * sizeof(float));
+    }
+    for (int64_t split = first_split; split < end_split && split * SPLIT <= row->last; split++) {
+        const int64_t begin = split * SPLIT, end = begin + SPLIT;
+        const int64_t first = begin > seen ? begin : seen, past = end < row->last + 1 ? end : row->last + 1;
+        if (first < past) attend_split(row, first, past);
+    }
+    if (carry && !args->is_last) {
+        carry[0] = row->maximum;
+        carry[1] = row->sum;
+        memcpy(carry + 2, row->value, (size_t)value_dim * sizeof(float));
+        return;
+    }
+    for (int64_t d = 0; d < value_dim; d++) out[d] = (float)((double)row->value[d] / (double)row->sum);
 }
 
 static weir_status weir_k_ref_attention(const weir_kernel_context *context, const void *op_args)
@@ -49,17 +100,25 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
     const weir_attention_args *const args = op_args;
     (void)context;
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return WEIR_EINVAL;
-    if (args->dtype != WEIR_F16 && args->dtype != WEIR_F32) return WEIR_EUNSUPPORTED;
+    if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return WEIR_EINVAL;
+    if (weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim) ||
+        weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim))
+        return WEIR_EUNSUPPORTED;
     const int64_t group = args->n_heads / args->n_kv_heads;
+    const bool    open = weir_kv_needs_open(args->k_format) || weir_kv_needs_open(args->v_format);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
+        if (segment->n_rows > 0 && open && !segment->open_pages) return WEIR_EINVAL;
         for (int64_t t = 0; t < segment->n_rows; t++) {
-            const int64_t last = segment->n_past + t, first = args->window > 0 && last >= args->window ? last - args->window + 1 : 0;
             for (int64_t h = 0; h < args->n_heads; h++) {
                 const int64_t row = segment->first_row + t;
-                const ref_row query = { args, segment->pages + h / group * segment->page_stride,
-                                        args->q + row * args->q_stride + h * args->q_head_stride };
-                attend(&query, args->out + row * args->out_stride + h * args->value_dim, first, last);
+                float *const  carry = args->carry ? args->carry + (row * args->n_heads + h) * (2 + args->value_dim) : NULL;
+                ref_row       query = { .args = args,
+                                        .segment = segment,
+                                        .q = args->q + row * args->q_stride + h * args->q_head_stride,
+                                        .head = h / group,
+                                        .last = segment->n_past + t };
+                attend(&query, args->out + row * args->out_stride + h * args->value_dim, carry);
             }
         }
     }

@@ -1,29 +1,40 @@
-/* kernels/ref/kv_write.c - new K and V rows into their pages (kernels/abi/kv_page.h). */
+/* kernels/ref/kv_write.c - new K and V rows into their pages (kernels/abi/kv_format.h), by the codecs of kv_codec.h. */
+#include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 
-static void store(void *page, weir_dtype dtype, int64_t index, float value)
+/* The parts of the page that holds `position`. */
+static weir_kv_part part_at(const weir_kv_write_args *args, const weir_kv_segment *segment, int64_t position, int64_t head,
+                            weir_kv_side side)
 {
-    if (dtype == WEIR_F16)
-        ((_Float16 *)page)[index] = (_Float16)value;
-    else
-        ((float *)page)[index] = value;
+    const int64_t      page = position / WEIR_PAGE_TOKENS, open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
+    const bool         key = side == WEIR_KV_K;
+    const int64_t      coded_at = key ? 0 : weir_kv_v_part(args->k_format, args->key_dim);
+    const int64_t      open_at = key ? 0 : weir_kv_open_v_part(args->k_format, args->key_dim);
+    const weir_kv_part part = { .format = key ? args->k_format : args->v_format,
+                                .side = side,
+                                .dim = key ? args->key_dim : args->value_dim,
+                                .coded = (char *)segment->pages[head * segment->page_stride + page] + coded_at };
+    if (!weir_kv_needs_open(part.format)) return part;
+    weir_kv_part with_open = part;
+    with_open.open = (char *)segment->open_pages[head * segment->open_stride + open_page] + open_at;
+    return with_open;
 }
 
 static void write_row(const weir_kv_write_args *args, const weir_kv_segment *segment, int64_t row, int64_t head)
 {
     const int64_t      position = segment->n_past + row, token = position % WEIR_PAGE_TOKENS, t = segment->first_row + row;
-    void *const        page = segment->pages[head * segment->page_stride + position / WEIR_PAGE_TOKENS];
-    const float *const k = args->k + t * args->k_stride + head * args->key_dim;
-    const float *const v = args->v + t * args->v_stride + head * args->value_dim;
-    for (int64_t d = 0; d < args->key_dim; d++) store(page, args->dtype, weir_page_k(token, d, args->key_dim), k[d]);
-    for (int64_t d = 0; d < args->value_dim; d++) store(page, args->dtype, weir_page_v(token, args->key_dim, args->value_dim) + d, v[d]);
+    const weir_kv_part k = part_at(args, segment, position, head, WEIR_KV_K), v = part_at(args, segment, position, head, WEIR_KV_V);
+    weir_kv_encode_rows(&k, token, 1, args->k + t * args->k_stride + head * args->key_dim, 0);
+    weir_kv_encode_rows(&v, token, 1, args->v + t * args->v_stride + head * args->value_dim, 0);
 }
 
 static weir_status weir_k_ref_kv_write(const weir_kernel_context *context, const void *op_args)
 {
     const weir_kv_write_args *const args = op_args;
     (void)context;
-    if (args->dtype != WEIR_F16 && args->dtype != WEIR_F32) return WEIR_EUNSUPPORTED;
+    if (weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim) ||
+        weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim))
+        return WEIR_EUNSUPPORTED;
     for (int64_t s = 0; s < args->n_segments; s++)
         for (int64_t row = 0; row < args->segments[s].n_rows; row++)
             for (int64_t head = 0; head < args->n_kv_heads; head++) write_row(args, args->segments + s, row, head);

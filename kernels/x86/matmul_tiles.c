@@ -6,7 +6,9 @@
  * in both cases, so its bits do not depend on the batch. */
 #include "kernels/x86/matmul_tiles.h"
 
-#include <omp.h>
+#include <string.h>
+
+#include "kernels/abi/share.h"
 
 enum {
     CHUNK_GROUPS = 64,          /* groups quantised at a time: their sums stay in L1                          */
@@ -22,7 +24,7 @@ typedef struct side_set {
 } side_set;
 
 typedef struct plan {
-    int64_t          n_groups, block_rows;
+    int64_t          n_groups, block_rows, rows; /* rows in scratch: with padding */
     weir_tile_format formats[WEIR_MATMUL_OUTPUTS];
     side_set         sets[WEIR_MATMUL_OUTPUTS];
     int32_t          n_sets, set_of[WEIR_MATMUL_OUTPUTS];
@@ -32,10 +34,12 @@ typedef struct plan {
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
-static plan make_plan(const weir_matmul_args *args)
+static plan make_plan(const weir_tiles_isa *isa, const weir_matmul_args *args)
 {
-    plan         p = { .n_groups = args->n_in / WEIR_TILE_GROUP };
-    const size_t n_groups = (size_t)args->n_rows * (size_t)p.n_groups;
+    plan p = { .n_groups = args->n_in / WEIR_TILE_GROUP };
+    p.block_rows = args->n_rows <= 2 * isa->few_rows ? isa->few_rows : isa->many_rows;
+    p.rows = isa->padded ? (args->n_rows + p.block_rows - 1) / p.block_rows * p.block_rows : args->n_rows;
+    const size_t n_groups = (size_t)p.rows * (size_t)p.n_groups;
     p.scales_offset = aligned(n_groups * WEIR_TILE_GROUP);
     p.bytes = p.scales_offset + aligned(n_groups * sizeof(float));
     for (int o = 0; o < args->n_outputs; o++) {
@@ -70,7 +74,7 @@ const char *weir_tiles_reject(const weir_matmul_args *args)
     return NULL;
 }
 
-size_t weir_tiles_scratch(const weir_matmul_args *args) { return make_plan(args).bytes; }
+size_t weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args) { return make_plan(isa, args).bytes; }
 
 /* ---- activations --------------------------------------------------------------------------------------------- */
 static void put_side(const side_set *set, void *sides, int64_t stride, const float *scales, const int32_t *sums, int64_t n_groups)
@@ -88,9 +92,18 @@ static void put_side(const side_set *set, void *sides, int64_t stride, const flo
     }
 }
 
+static void clear_groups(const weir_tiles_row *row, int64_t n_groups)
+{
+    for (int64_t g = 0; g < n_groups; g++) {
+        memset(row->codes + g * row->stride * WEIR_TILE_GROUP, 0, WEIR_TILE_GROUP);
+        row->scales[g * row->stride] = 0.0f;
+    }
+}
+
+/* Rows behind the last are zeros. */
 static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, char *scratch, int64_t row)
 {
-    const int64_t block = row / p->block_rows * p->block_rows, lane = row - block, left = args->n_rows - block;
+    const int64_t block = row / p->block_rows * p->block_rows, lane = row - block, left = p->rows - block;
     const int64_t stride = left < p->block_rows ? left : p->block_rows;
     for (int64_t g = 0; g < p->n_groups; g += CHUNK_GROUPS) {
         const int64_t        n = p->n_groups - g < CHUNK_GROUPS ? p->n_groups - g : CHUNK_GROUPS;
@@ -98,8 +111,11 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
         const weir_tiles_row to = { .codes = (int8_t *)scratch + at * WEIR_TILE_GROUP,
                                     .scales = (float *)(scratch + p->scales_offset) + at,
                                     .stride = stride };
-        int32_t              sums[CHUNK_GROUPS * 2];
-        isa->quantise(&to, args->x + row * args->x_stride + g * WEIR_TILE_GROUP, n, sums);
+        int32_t              sums[CHUNK_GROUPS * 2] = { 0 };
+        if (row < args->n_rows)
+            isa->quantise(&to, args->x + row * args->x_stride + g * WEIR_TILE_GROUP, n, sums);
+        else
+            clear_groups(&to, n);
         for (int s = 0; s < p->n_sets; s++) {
             const int64_t splits = p->sets[s].format.splits;
             float        *sides = (float *)(scratch + p->sets[s].offset) + block * p->n_groups * splits + g * splits * stride + lane;
@@ -138,14 +154,17 @@ static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_
             .unit = format.unit,
             .accumulate = output->accumulate,
         };
+        if (isa->rows[0]) {
+            isa->rows[weir_tiles_format_index(format)](&pass, end_row - row, format.zero);
+            return;
+        }
         isa->pass[weir_tiles_format_index(format)][rows](&pass);
     }
 }
 
 weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args)
 {
-    plan p = make_plan(args);
-    p.block_rows = args->n_rows <= 2 * isa->few_rows ? isa->few_rows : isa->many_rows;
+    const plan p = make_plan(isa, args);
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
     char *const   scratch = context->scratch;
     const int64_t n_rows = args->n_rows, panels = p.panels_before[args->n_outputs];
@@ -154,15 +173,16 @@ weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_conte
     const int64_t chunk_rows = ((n_rows + chunks - 1) / chunks + p.block_rows - 1) / p.block_rows * p.block_rows;
     const bool    serial = n_rows * args->n_in <= SERIAL_ELEMENTS;
     if (serial)
-        for (int64_t row = 0; row < n_rows; row++) quantise_row(isa, &p, args, scratch, row);
+        for (int64_t row = 0; row < p.rows; row++) quantise_row(isa, &p, args, scratch, row);
 #pragma omp parallel num_threads(context->n_threads)
     {
         if (!serial) {
-#pragma omp for schedule(static)
-            for (int64_t row = 0; row < n_rows; row++) quantise_row(isa, &p, args, scratch, row);
+            const weir_share rows = weir_share_of(p.rows);
+            for (int64_t row = rows.first; row < rows.end; row++) quantise_row(isa, &p, args, scratch, row);
+#pragma omp barrier
         }
-#pragma omp for schedule(static)
-        for (int64_t unit = 0; unit < panels * chunks; unit++) {
+        const weir_share units = weir_share_of(panels * chunks);
+        for (int64_t unit = units.first; unit < units.end; unit++) {
             const int64_t panel = unit / chunks, first = unit % chunks * chunk_rows;
             const int64_t end = first + chunk_rows < n_rows ? first + chunk_rows : n_rows;
             int32_t       o = 0;

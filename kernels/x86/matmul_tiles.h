@@ -1,5 +1,5 @@
 /* kernels/x86/matmul_tiles.h - what the instruction sets share: activations in scratch, panels over threads. The sets differ in two
- * functions only: how a row is quantised and how a few rows meet a panel. */
+ * functions only: how a row is quantised and how rows meet a panel. */
 #pragma once
 #include "kernels/x86/tiles.h"
 
@@ -52,12 +52,16 @@ static inline int weir_tiles_format_index(weir_tile_format format)
 
 typedef struct weir_tiles_isa {
     int32_t few_rows, many_rows; /* of a block: in calls of up to two small blocks, in others */
+    bool    padded;              /* all blocks are whole: zeros follow the last row */
     /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less prefetch */
     void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);
+    /* In place of pass where set (then for all formats): n_rows rows from the given block on, the blocks behind it following in scratch.
+     * zero: of the format. */
+    void (*rows[WEIR_TILES_FORMATS])(const weir_tiles_pass *first, int64_t n_rows, int zero);
     /* n_groups groups of x; sums [n_groups][2] of each half's codes */
     void (*quantise)(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums);
 } weir_tiles_isa;
 
 const char *weir_tiles_reject(const weir_matmul_args *args);
-size_t      weir_tiles_scratch(const weir_matmul_args *args);
+size_t      weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args);
 weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args);

@@ -2,6 +2,7 @@
  * it moves 4 bytes per instruction, which is faster than the memory. */
 #include "kernels/x86/tiles.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "kernels/abi/convert.h"
@@ -166,21 +167,25 @@ static void decode_q2_k(block *out, const void *src)
 typedef struct packing {
     weir_tile_format format;
     void (*decode)(block *out, const void *src);
+    size_t d, m; /* where a block has its f16 scale and minimum; the same place when it has no minimum */
 } packing;
 
+#define SCALE(type) offsetof(weir_block_##type, d), offsetof(weir_block_##type, d)
+#define SCALE_AND(type, minimum) offsetof(weir_block_##type, d), offsetof(weir_block_##type, minimum)
+
 static const packing packings[WEIR_DTYPE_COUNT] = {
-    [WEIR_Q8_0] = { { WEIR_TILE_U8, false, 1, 128, 1.0f }, decode_q8_0 },
-    [WEIR_Q4_0] = { { WEIR_TILE_U4, false, 1, 8, 1.0f }, decode_q4_0 },
-    [WEIR_Q4_1] = { { WEIR_TILE_U4, true, 1, 0, 1.0f }, decode_q4_1 },
-    [WEIR_Q5_0] = { { WEIR_TILE_U8, false, 1, 16, 1.0f }, decode_q5_0 },
-    [WEIR_Q5_1] = { { WEIR_TILE_U8, true, 1, 0, 1.0f }, decode_q5_1 },
-    [WEIR_IQ4_NL] = { { WEIR_TILE_U4_TABLE, false, 1, 128, 1.0f }, decode_q4_0 },
-    [WEIR_IQ4_XS] = { { WEIR_TILE_U4_TABLE, false, 1, 128, K_UNIT }, decode_iq4_xs },
-    [WEIR_Q2_K] = { { WEIR_TILE_U4, true, 2, 0, K_UNIT }, decode_q2_k },
-    [WEIR_Q3_K] = { { WEIR_TILE_U4, false, 2, 4, K_UNIT }, decode_q3_k },
-    [WEIR_Q4_K] = { { WEIR_TILE_U4, true, 1, 0, K_UNIT }, decode_q4_k },
-    [WEIR_Q5_K] = { { WEIR_TILE_U8, true, 1, 0, K_UNIT }, decode_q5_k },
-    [WEIR_Q6_K] = { { WEIR_TILE_U8, false, 2, 32, K_UNIT }, decode_q6_k },
+    [WEIR_Q8_0] = { { WEIR_TILE_U8, false, 1, 128, 1.0f }, decode_q8_0, SCALE(q8_0) },
+    [WEIR_Q4_0] = { { WEIR_TILE_U4, false, 1, 8, 1.0f }, decode_q4_0, SCALE(q4_0) },
+    [WEIR_Q4_1] = { { WEIR_TILE_U4, true, 1, 0, 1.0f }, decode_q4_1, SCALE_AND(q4_1, m) },
+    [WEIR_Q5_0] = { { WEIR_TILE_U8, false, 1, 16, 1.0f }, decode_q5_0, SCALE(q5_0) },
+    [WEIR_Q5_1] = { { WEIR_TILE_U8, true, 1, 0, 1.0f }, decode_q5_1, SCALE_AND(q5_1, m) },
+    [WEIR_IQ4_NL] = { { WEIR_TILE_U4_TABLE, false, 1, 128, 1.0f }, decode_q4_0, SCALE(iq4_nl) },
+    [WEIR_IQ4_XS] = { { WEIR_TILE_U4_TABLE, false, 1, 128, K_UNIT }, decode_iq4_xs, SCALE(iq4_xs) },
+    [WEIR_Q2_K] = { { WEIR_TILE_U4, true, 2, 0, K_UNIT }, decode_q2_k, SCALE_AND(q2_k, dmin) },
+    [WEIR_Q3_K] = { { WEIR_TILE_U4, false, 2, 4, K_UNIT }, decode_q3_k, SCALE(q3_k) },
+    [WEIR_Q4_K] = { { WEIR_TILE_U4, true, 1, 0, K_UNIT }, decode_q4_k, SCALE_AND(q4_k, dmin) },
+    [WEIR_Q5_K] = { { WEIR_TILE_U8, true, 1, 0, K_UNIT }, decode_q5_k, SCALE_AND(q5_k, dmin) },
+    [WEIR_Q6_K] = { { WEIR_TILE_U8, false, 2, 32, K_UNIT }, decode_q6_k, SCALE(q6_k) },
 };
 
 bool weir_tile_format_of(weir_dtype dtype, weir_tile_format *out)
@@ -221,7 +226,15 @@ static void put_scales(uint8_t *at, int splits, int row, const uint16_t *scales)
     for (int s = 0; s < splits; s++) memcpy(at + (size_t)(s * WEIR_PANEL_ROWS + row) * 2, scales + s, 2);
 }
 
-void weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel)
+/* NaN or infinity. K types clamp their products to f16, so an infinite scale would not show in what is packed. */
+static bool is_infinite_half(const uint8_t *at)
+{
+    uint16_t bits;
+    memcpy(&bits, at, sizeof bits);
+    return (bits & 0x7C00) == 0x7C00;
+}
+
+weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel)
 {
     const packing         how = packings[dtype];
     const weir_dtype_info info = weir_dtype_of(dtype);
@@ -232,10 +245,13 @@ void weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t
     if (rows < WEIR_PANEL_ROWS) memset(dst, 0, weir_panel_bytes(how.format, n_in));
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
     uint8_t       *block_records = dst;
+    bool           bad = false;
     for (int64_t b = 0; b < n_in / info.block_elements; b++, block_records += (size_t)groups * record_bytes) {
         for (int row = 0; row < rows; row++) {
-            block decoded;
-            how.decode(&decoded, source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes);
+            block                decoded;
+            const uint8_t *const at = source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes;
+            how.decode(&decoded, at);
+            bad = bad || is_infinite_half(at + how.d) || is_infinite_half(at + how.m);
             for (int g = 0; g < groups; g++) {
                 uint8_t *record = block_records + (size_t)g * record_bytes;
                 put_codes(record, how.format.codes, row, decoded.codes + g * WEIR_TILE_GROUP);
@@ -245,6 +261,7 @@ void weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t
             }
         }
     }
+    return bad ? WEIR_EFORMAT : WEIR_OK;
 }
 
 weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int64_t column)

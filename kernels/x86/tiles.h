@@ -65,8 +65,9 @@ static inline size_t weir_panel_bytes(weir_tile_format format, int64_t n_in)
 /* Bytes of the packed weight; false when they do not fit a size_t, n_in is no multiple of the block or the dtype has no format. */
 bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in);
 
-/* Packs panel `panel` of file rows `src` (n_out rows, unaligned) to dst, 64-byte aligned, weir_panel_bytes long. Threads take panels. */
-void weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel);
+/* Packs panel `panel` of file rows `src` (n_out rows, unaligned) to dst, 64-byte aligned, weir_panel_bytes long. Threads take panels.
+ * errors : EFORMAT when a block's scale or minimum is not finite */
+WEIR_MUST_CHECK weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel);
 
 /* One weight's parts, for the reference kernel and tests: unit, minimum and scale are already floats. */
 typedef struct weir_tile_element {

@@ -21,8 +21,8 @@ uint64_t hash(const std::string &text)
 
 double element(const Builder::Region &region, size_t i)
 {
-    return region.dtype == WEIR_F16 ? (double)static_cast<const _Float16 *>(region.data)[i]
-                                    : (double)static_cast<const float *>(region.data)[i];
+    if (region.dtype == WEIR_U8) return (double)static_cast<const uint8_t *>(region.data)[i];
+    return (double)static_cast<const float *>(region.data)[i];
 }
 
 bool agrees(double x, double reference, double atol, double rtol)

@@ -38,7 +38,7 @@ class Builder {
     float                *input(size_t n, Fill fill = Fill::Normal, float scale = 1); // read only
     float                *output(size_t n);                                          // written: compared, gaps included
     float                *inout(size_t n, Fill fill = Fill::Normal, float scale = 1); // read and written
-    void                  compare(void *data, size_t n, weir_dtype dtype);           // f32 or f16 elements that a kernel writes
+    void                  compare(void *data, size_t n, weir_dtype dtype);           // f32 elements or bytes (u8) that a kernel writes
 
     float    normal() { return normal_(rng_); }
     uint32_t below(uint32_t n) { return (uint32_t)(rng_() % n); }

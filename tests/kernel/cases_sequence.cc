@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/ref/kv_codec.h"
 #include "tests/kernel/cases_internal.h"
 
 namespace weir_test {
@@ -26,73 +27,141 @@ int64_t rows_of(const Spans &spans)
     return n;
 }
 
-void store(void *page, weir_dtype dtype, int64_t at, float value)
+struct Kv {
+    int64_t        n_kv_heads, key_dim, value_dim;
+    weir_kv_format k_format, v_format;
+};
+
+std::string name_of(const Kv &kv)
 {
-    if (dtype == WEIR_F16)
-        static_cast<_Float16 *>(page)[at] = (_Float16)value;
-    else
-        static_cast<float *>(page)[at] = value;
+    const std::string k = weir_kv_format_name(kv.k_format), v = weir_kv_format_name(kv.v_format);
+    return k == v ? k : k + "_" + v;
 }
 
-struct Kv {
-    int64_t    n_kv_heads, key_dim, value_dim;
-    weir_dtype dtype;
+constexpr int64_t kMadePages = 50;
+
+struct Page {
+    void *coded, *open; // open: NULL when no part needs it
 };
 
 // A page with its first n_tokens rows filled and the rest zero, as the contract promises.
-void *page_of(Builder &b, const Kv &kv, int64_t n_tokens)
+Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared)
 {
-    const size_t bytes = weir_page_bytes(kv.dtype, kv.key_dim, kv.value_dim);
-    void        *page = b.bytes(bytes);
-    std::fill_n(static_cast<uint8_t *>(page), bytes, (uint8_t)0);
+    const size_t bytes = (size_t)weir_kv_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+    const size_t open_bytes = (size_t)weir_kv_open_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+    char        *coded = b.array<char>(bytes), *open = open_bytes > 0 ? b.array<char>(open_bytes) : nullptr;
+    std::fill_n(coded, bytes, 0);
+    std::fill_n(open, open_bytes, 0);
+    const weir_kv_part k = { kv.k_format, WEIR_KV_K, kv.key_dim, coded, open };
+    const weir_kv_part v = { kv.v_format, WEIR_KV_V, kv.value_dim, coded + weir_kv_v_part(kv.k_format, kv.key_dim),
+                             open ? open + weir_kv_open_v_part(kv.k_format, kv.key_dim) : nullptr };
+    std::vector<float> row((size_t)std::max(kv.key_dim, kv.value_dim));
     for (int64_t t = 0; t < n_tokens; t++) {
-        for (int64_t d = 0; d < kv.key_dim; d++) store(page, kv.dtype, weir_page_k(t, d, kv.key_dim), b.normal());
-        for (int64_t d = 0; d < kv.value_dim; d++) store(page, kv.dtype, weir_page_v(t, kv.key_dim, kv.value_dim) + d, b.normal());
+        for (int64_t d = 0; d < kv.key_dim; d++) row[(size_t)d] = b.normal();
+        weir_kv_encode_rows(&k, t, 1, row.data(), 0);
+        for (int64_t d = 0; d < kv.value_dim; d++) row[(size_t)d] = b.normal();
+        weir_kv_encode_rows(&v, t, 1, row.data(), 0);
     }
-    return page;
+    if (compared) b.compare(coded, bytes, WEIR_U8);
+    if (compared && open) b.compare(open, open_bytes, WEIR_U8);
+    return { coded, open };
 }
 
-// Pages for all heads of each span; `written`: rows of this batch are in the pages already, otherwise the pages are compared.
-weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, bool written)
+// What a call does with the rows of its batch: kv_write puts them into pages that are compared; kv_read finds full pages closed and not open;
+// attention finds the rows of all pages that they lie in open too.
+enum class Use { Write, Read, Attend };
+
+// Pages for all heads of each span. Of long texts only the first pages and the last are made, the others are copies.
+weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use use)
 {
-    auto   *segments = b.array<weir_kv_segment>(spans.size());
-    int32_t row = 0;
+    const bool   written = use != Use::Write;
+    const size_t bytes = (size_t)weir_kv_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+    auto        *segments = b.array<weir_kv_segment>(spans.size());
+    int32_t      row = 0;
     for (size_t s = 0; s < spans.size(); s++) {
         const int64_t end = spans[s].n_past + spans[s].n_rows, filled = written ? end : spans[s].n_past;
         const int64_t n_pages = (end + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS, stride = n_pages + 2;
-        auto        **pages = b.array<void *>((size_t)(kv.n_kv_heads * stride));
+        const int64_t first_page = spans[s].n_past / WEIR_PAGE_TOKENS;
+        auto        **pages = b.array<void *>((size_t)(kv.n_kv_heads * stride)), **open = b.array<void *>((size_t)(kv.n_kv_heads * stride));
         for (int64_t g = 0; g < kv.n_kv_heads; g++)
             for (int64_t p = 0; p < n_pages; p++) {
-                void *page = page_of(b, kv, std::clamp<int64_t>(filled - p * WEIR_PAGE_TOKENS, 0, WEIR_PAGE_TOKENS));
-                if (!written) b.compare(page, (size_t)(WEIR_PAGE_TOKENS * (kv.key_dim + kv.value_dim)), kv.dtype);
-                pages[g * stride + p] = page;
+                const int64_t n = std::clamp<int64_t>(filled - p * WEIR_PAGE_TOKENS, 0, WEIR_PAGE_TOKENS);
+                const bool    made = p < kMadePages || p >= first_page;
+                const Page    page = made ? page_of(b, kv, n, !written) : Page{ b.array<char>(bytes), nullptr };
+                if (!made)
+                    std::copy_n(static_cast<const char *>(pages[g * stride + p % kMadePages]), bytes, static_cast<char *>(page.coded));
+                pages[g * stride + p] = page.coded;
+                if (p >= first_page) open[g * stride + p - first_page] = use == Use::Read && n == WEIR_PAGE_TOKENS ? nullptr : page.open;
             }
-        segments[s] = { pages, stride, row, spans[s].n_rows, spans[s].n_past };
+        segments[s] = { pages, stride, row, spans[s].n_rows, spans[s].n_past, open, stride };
         row += spans[s].n_rows;
     }
     return segments;
 }
 
-Case kv_write(Spans spans, Kv kv)
+Case kv_write(Spans spans, Kv kv, Fill fill = Fill::Normal)
 {
     const int64_t rows = rows_of(spans);
-    return { label("kv_write", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" + weir_dtype_of(kv.dtype).name,
+    return { label("kv_write", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" + name_of(kv) + suffix(fill),
              [=](Builder &b, bool) {
                  auto         *args = b.one<weir_kv_write_args>();
                  const int64_t k_stride = kv.n_kv_heads * kv.key_dim + 3, v_stride = kv.n_kv_heads * kv.value_dim + 5;
-                 *args = { b.input((size_t)(rows * k_stride)),
-                           b.input((size_t)(rows * v_stride)),
-                           kv_segments(b, spans, kv, false),
+                 *args = { b.input((size_t)(rows * k_stride), fill),
+                           b.input((size_t)(rows * v_stride), fill),
+                           kv_segments(b, spans, kv, Use::Write),
                            (int64_t)spans.size(),
                            kv.n_kv_heads,
                            kv.key_dim,
                            kv.value_dim,
                            k_stride,
                            v_stride,
-                           kv.dtype };
+                           kv.k_format,
+                           kv.v_format };
                  return args;
              },
              { (double)(rows * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 } };
+}
+
+// Full pages are read closed, the last one open if it has open rows.
+Case kv_read(Spans spans, Kv kv)
+{
+    const int64_t rows = rows_of(spans);
+    return { label("kv_read", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" + name_of(kv),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_kv_read_args>();
+                 const int64_t k_stride = kv.n_kv_heads * kv.key_dim + 3, v_stride = kv.n_kv_heads * kv.value_dim + 5;
+                 *args = { b.output((size_t)(rows * k_stride)),
+                           b.output((size_t)(rows * v_stride)),
+                           kv_segments(b, spans, kv, Use::Read),
+                           (int64_t)spans.size(),
+                           kv.n_kv_heads,
+                           kv.key_dim,
+                           kv.value_dim,
+                           k_stride,
+                           v_stride,
+                           kv.k_format,
+                           kv.v_format };
+                 return args;
+             },
+             { (double)(rows * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 } };
+}
+
+// Every format on a width that it takes, K and V alike, and some mixed; rows that end within a page, at its end, and past it.
+std::vector<Kv> coded_formats()
+{
+    std::vector<Kv> all;
+    for (int f = WEIR_KV_BF16; f < WEIR_KV_FORMAT_COUNT; f++) {
+        const auto format = (weir_kv_format)f;
+        all.push_back({ 2, 64, 128, format, format });
+        for (const int64_t dim : { 16, 20, 45 })
+            if (!weir_kv_format_reject(format, WEIR_KV_K, dim) && !weir_kv_format_reject(format, WEIR_KV_V, dim))
+                all.push_back({ 1, dim, dim, format, format });
+    }
+    all.push_back({ 2, 128, 64, WEIR_KV_KIVI4, WEIR_KV_Q4_0 });
+    all.push_back({ 1, 32, 32, WEIR_KV_Q8_0, WEIR_KV_INT8 });
+    all.push_back({ 1, 77, 32, WEIR_KV_KIVI2, WEIR_KV_TURBO3 });
+    all.push_back({ 1, 256, 256, WEIR_KV_TURBO4, WEIR_KV_KIVI2 });
+    return all;
 }
 
 struct Attention {
@@ -111,22 +180,25 @@ Case attention(Spans spans, Attention a)
         tokens += span.n_past + span.n_rows;
     }
     const int64_t rows = rows_of(spans), width = a.kv.key_dim + a.kv.value_dim;
-    return { label("attention", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.kv.value_dim, a.window, a.pad, (int64_t)a.sharp }) +
-                 text_of(spans) + "_" + weir_dtype_of(a.kv.dtype).name,
-             [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_attention_args>();
-                 const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
-                 const int64_t out_stride = a.n_heads * a.kv.value_dim + a.pad;
-                 args->out = b.output((size_t)(rows * out_stride));
-                 args->q = b.input((size_t)(rows * q_stride), Fill::Normal, a.sharp);
-                 args->segments = kv_segments(b, spans, a.kv, true);
-                 args->n_segments = (int64_t)spans.size(), args->n_heads = a.n_heads, args->n_kv_heads = a.kv.n_kv_heads;
-                 args->key_dim = a.kv.key_dim, args->value_dim = a.kv.value_dim, args->dtype = a.kv.dtype;
-                 args->q_stride = q_stride, args->q_head_stride = q_head, args->out_stride = out_stride;
-                 args->window = a.window, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
-                 return args;
-             },
-             { tokens * (double)(a.kv.n_kv_heads * width) * (a.kv.dtype == WEIR_F16 ? 2 : 4), 2 * pairs * (double)(a.n_heads * width) } };
+    return {
+        label("attention", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.kv.value_dim, a.window, a.pad, (int64_t)a.sharp }) +
+            text_of(spans) + "_" + name_of(a.kv),
+        [=](Builder &b, bool) {
+            auto         *args = b.one<weir_attention_args>();
+            const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
+            const int64_t out_stride = a.n_heads * a.kv.value_dim + a.pad;
+            args->out = b.output((size_t)(rows * out_stride));
+            args->q = b.input((size_t)(rows * q_stride), Fill::Normal, a.sharp);
+            args->segments = kv_segments(b, spans, a.kv, Use::Attend);
+            args->n_segments = (int64_t)spans.size(), args->n_heads = a.n_heads, args->n_kv_heads = a.kv.n_kv_heads;
+            args->key_dim = a.kv.key_dim, args->value_dim = a.kv.value_dim, args->k_format = a.kv.k_format, args->v_format = a.kv.v_format;
+            args->q_stride = q_stride, args->q_head_stride = q_head, args->out_stride = out_stride;
+            args->window = a.window, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
+            return args;
+        },
+        { tokens / WEIR_PAGE_TOKENS * (double)(a.kv.n_kv_heads * weir_kv_bytes(a.kv.k_format, a.kv.v_format, a.kv.key_dim, a.kv.value_dim)),
+          2 * pairs * (double)(a.n_heads * width) }
+    };
 }
 
 weir_recurrent_segment *recurrent_segments(Builder &b, const Spans &spans, int64_t history, int64_t state)
@@ -201,33 +273,51 @@ Case gated_delta_rule(Spans spans, Delta d)
              { (double)state * 8 * (double)spans.size(), (double)(rows * state) * 7 } };
 }
 
-}  // namespace
+} // namespace
 
 std::vector<Case> sequence_cases(weir_op op)
 {
-    const Kv f16 = { 2, 64, 64, WEIR_F16 }, f32 = { 1, 32, 32, WEIR_F32 };
+    const Kv f16 = { 2, 64, 64, WEIR_KV_F16, WEIR_KV_F16 }, f32 = { 1, 32, 32, WEIR_KV_F32, WEIR_KV_F32 };
     switch (op) {
-    case WEIR_OP_KV_WRITE:
-        return { kv_write({ { 1, 0 } }, f16),
-                 kv_write({ { 1, 63 }, { 1, 64 }, { 1, 31 } }, f16),
-                 kv_write({ { 130, 40 } }, { 2, 128, 64, WEIR_F16 }),
-                 kv_write({ { 5, 30 }, { 70, 0 } }, f32),
-                 kv_write({ { 3, 61 } }, { 3, 40, 24, WEIR_F16 }),
-                 kv_write({ { 33, 0 } }, { 1, 256, 256, WEIR_F16 }) };
-    case WEIR_OP_ATTENTION:
-        return { attention({ { 1, 0 } }, { 4, f16 }),
-                 attention({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 } }, { 4, f16 }),
-                 attention({ { 1, 2600 } }, { 4, f16 }),
-                 attention({ { 70, 0 } }, { 6, f16, 0, 3 }),
-                 attention({ { 40, 1000 }, { 1, 1023 }, { 1, 1024 } }, { 4, f16 }),
-                 attention({ { 1, 300 }, { 9, 100 } }, { 8, { 2, 256, 256, WEIR_F16 }, 0, 4 }),
-                 attention({ { 17, 90 } }, { 2, f32 }),
-                 attention({ { 33, 50 } }, { 4, { 4, 128, 128, WEIR_F16 } }),
-                 attention({ { 3, 200 } }, { 4, { 1, 96, 64, WEIR_F16 } }),
-                 attention({ { 40, 1500 } }, { 4, f16, 100 }),
-                 attention({ { 5, 40 } }, { 4, f16, 1 }),
-                 attention({ { 3, 500 } }, { 4, f16, 0, 0, 20 }),
-                 attention({ { 2, 70 } }, { 16, { 1, 64, 64, WEIR_F32 }, 33 }) };
+    case WEIR_OP_KV_WRITE: {
+        std::vector<Case> cases = { kv_write({ { 1, 0 } }, f16),
+                                    kv_write({ { 1, 63 }, { 1, 64 }, { 1, 31 } }, f16),
+                                    kv_write({ { 130, 40 } }, { 2, 128, 64, WEIR_KV_F16, WEIR_KV_F16 }),
+                                    kv_write({ { 5, 30 }, { 70, 0 } }, f32),
+                                    kv_write({ { 3, 61 } }, { 3, 40, 24, WEIR_KV_F16, WEIR_KV_F16 }),
+                                    kv_write({ { 33, 0 } }, { 1, 256, 256, WEIR_KV_F16, WEIR_KV_F16 }) };
+        for (const Kv &kv : coded_formats()) {
+            cases.push_back(kv_write({ { 130, 40 }, { 1, 63 }, { 3, 20 } }, kv));
+            cases.push_back(kv_write({ { 70, 60 } }, kv, Fill::Mixed));
+        }
+        return cases;
+    }
+    case WEIR_OP_KV_READ: {
+        std::vector<Case> cases = { kv_read({ { 1, 0 } }, f16), kv_read({ { 130, 40 }, { 5, 30 } }, f32) };
+        for (const Kv &kv : coded_formats()) cases.push_back(kv_read({ { 100, 40 }, { 1, 63 }, { 3, 20 } }, kv));
+        return cases;
+    }
+    case WEIR_OP_ATTENTION: {
+        std::vector<Case> cases = { attention({ { 1, 0 } }, { 4, f16 }),
+                                    attention({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 } }, { 4, f16 }),
+                                    attention({ { 1, 2600 } }, { 4, f16 }),
+                                    attention({ { 70, 0 } }, { 6, f16, 0, 3 }),
+                                    attention({ { 40, 1000 }, { 1, 1023 }, { 1, 1024 } }, { 4, f16 }),
+                                    attention({ { 1, 300 }, { 9, 100 } }, { 8, { 2, 256, 256, WEIR_KV_F16, WEIR_KV_F16 }, 0, 4 }),
+                                    attention({ { 17, 90 } }, { 2, f32 }),
+                                    attention({ { 33, 50 } }, { 4, { 4, 128, 128, WEIR_KV_F16, WEIR_KV_F16 } }),
+                                    attention({ { 3, 200 } }, { 4, { 1, 96, 64, WEIR_KV_F16, WEIR_KV_F16 } }),
+                                    attention({ { 40, 1500 } }, { 4, f16, 100 }),
+                                    attention({ { 5, 40 } }, { 4, f16, 1 }),
+                                    attention({ { 3, 500 } }, { 4, f16, 0, 0, 20 }),
+                                    attention({ { 2, 70 } }, { 16, { 1, 64, 64, WEIR_KV_F32, WEIR_KV_F32 }, 33 }) };
+        for (const Kv &kv : coded_formats()) {
+            cases.push_back(attention({ { 5, 125 }, { 1, 63 } }, { 3 * kv.n_kv_heads, kv }));
+            cases.push_back(attention({ { 30, 40 } }, { 2 * kv.n_kv_heads, kv, 20, 3 }));
+        }
+        cases.push_back(attention({ { 1, 2100 }, { 6, 1020 } }, { 2, { 1, 32, 64, WEIR_KV_INT8, WEIR_KV_TURBO4 } }));
+        return cases;
+    }
     case WEIR_OP_CONV1D:
         return { conv1d({ { 1, 0 } }, 64, 4),
                  conv1d({ { 2, 0 }, { 1, 0 }, { 3, 0 } }, 100, 4),
@@ -249,12 +339,28 @@ std::vector<Case> sequence_cases(weir_op op)
 
 std::vector<Case> sequence_benches(weir_op op)
 {
-    const Kv kv = { 2, 256, 256, WEIR_F16 };
+    const Kv kv = { 2, 256, 256, WEIR_KV_F16, WEIR_KV_F16 };
     switch (op) {
-    case WEIR_OP_KV_WRITE: return { kv_write({ { 1, 4000 } }, kv), kv_write({ { 512, 0 } }, kv) };
-    case WEIR_OP_ATTENTION:
-        return { attention({ { 1, 4096 } }, { 8, kv }), attention({ { 1, 32768 } }, { 8, kv }), attention({ { 512, 0 } }, { 8, kv }),
-                 attention({ { 512, 4096 } }, { 8, kv }) };
+    case WEIR_OP_KV_WRITE: {
+        std::vector<Case> cases;
+        for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_KIVI4, WEIR_KV_TURBO4 })
+            for (const Span span : { Span{ 1, 4000 }, Span{ 512, 0 } })
+                cases.push_back(kv_write({ span }, { 2, 256, 256, format, format }));
+        return cases;
+    }
+    case WEIR_OP_KV_READ: {
+        std::vector<Case> cases;
+        for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_FP8_E4M3, WEIR_KV_KIVI4, WEIR_KV_TURBO4 })
+            cases.push_back(kv_read({ { 512, 0 } }, { 2, 256, 256, format, format }));
+        return cases;
+    }
+    case WEIR_OP_ATTENTION: {
+        std::vector<Case> cases = { attention({ { 1, 4096 } }, { 8, kv }), attention({ { 512, 0 } }, { 8, kv }) };
+        for (const auto format : { WEIR_KV_F16, WEIR_KV_BF16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_Q4_0, WEIR_KV_FP8_E4M3, WEIR_KV_KIVI4 })
+            for (const Span span : { Span{ 1, 32768 }, Span{ 512, 4096 } })
+                cases.push_back(attention({ span }, { 8, { 2, 256, 256, format, format } }));
+        return cases;
+    }
     case WEIR_OP_CONV1D: return { conv1d({ { 1, 0 } }, 6144, 4), conv1d({ { 512, 0 } }, 6144, 4) };
     case WEIR_OP_GATED_DELTA_RULE:
         return { gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128 }), gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }) };
@@ -262,4 +368,4 @@ std::vector<Case> sequence_benches(weir_op op)
     }
 }
 
-}  // namespace weir_test
+} // namespace weir_test

@@ -70,7 +70,7 @@ const Builder &expected(const Case &test_case, weir_op op, const std::string &pa
 // A better machine would run this row with these arguments.
 bool needs_another_machine(const weir_kernel *row, const void *args)
 {
-    const weir_caps all = { true, true, true, true, true, 90 };
+    const weir_caps all = { true, true, true, true, true, true, 90 };
     return !row->reject || !row->reject(&all, args);
 }
 

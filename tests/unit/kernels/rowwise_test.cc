@@ -220,19 +220,19 @@ TEST(Embed, OmpMatchesRef)
 // Rows land where kv_page.h says, nothing else changes, and f16 rounds to nearest even: all rows of the table write the same bytes.
 TEST(KvWrite, WritesThePages)
 {
-    for (weir_dtype dtype : { WEIR_F16, WEIR_F32 }) {
+    for (weir_kv_format format : { WEIR_KV_F16, WEIR_KV_F32 }) {
         const Floats k = random_floats(100 * 3 * 20, 1), v = random_floats(100 * 3 * 12, 2);
         auto         write = [&](const weir_kernel &kernel) {
-            Pages                    first(dtype, 3, 20, 12, 130), second(dtype, 3, 20, 12, 64);
+            Pages                    first(format, 3, 20, 12, 130), second(format, 3, 20, 12, 64);
             const weir_kv_segment    segments[] = { first.segment(0, 90, 30), second.segment(90, 0, 5), second.segment(91, 9, 40) };
-            const weir_kv_write_args args = { k.data(), v.data(), segments, 3, 3, 20, 12, 60, 36, dtype };
+            const weir_kv_write_args args = { k.data(), v.data(), segments, 3, 3, 20, 12, 60, 36, format, format };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             auto pages = first.pages();
             pages.insert(pages.end(), second.pages().begin(), second.pages().end());
             return pages;
         };
         const auto want = write(weir_kernel_ref_kv_write);
-        if (dtype == WEIR_F32) { // position 35 of head 1 is row 5; page 35 / 64 = 0 of head 1
+        if (format == WEIR_KV_F32) { // position 35 of head 1 is row 5; page 35 / 64 = 0 of head 1
             const float *const page = reinterpret_cast<const float *>(want[3].data());
             EXPECT_EQ(page[(35 / 32) * 20 * 32 + 7 * 32 + 3], k[5 * 60 + 20 + 7]);
             EXPECT_EQ(page[64 * 20 + 35 * 12 + 11], v[5 * 36 + 12 + 11]);

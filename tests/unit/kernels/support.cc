@@ -87,16 +87,26 @@ bool same_bits(const Floats &a, const Floats &b)
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-Pages::Pages(weir_dtype dtype, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions)
+Pages::Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions)
     : stride_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
 {
-    for (int64_t i = 0; i < n_kv_heads * stride_; i++) storage_.emplace_back(weir_page_bytes(dtype, key_dim, value_dim), 0);
+    const int64_t open_bytes = weir_kv_open_bytes(k_format, v_format, key_dim, value_dim);
+    for (int64_t i = 0; i < n_kv_heads * stride_; i++) {
+        storage_.emplace_back(weir_kv_bytes(k_format, v_format, key_dim, value_dim), 0);
+        open_storage_.emplace_back(open_bytes, 0);
+    }
     for (auto &page : storage_) table_.push_back(page.data());
+    for (auto &page : open_storage_) open_table_.push_back(open_bytes > 0 ? page.data() : nullptr);
 }
 
 weir_kv_segment Pages::segment(int32_t first_row, int32_t n_rows, int32_t n_past) const
 {
-    return { table_.data(), stride_, first_row, n_rows, n_past };
+    return { table_.data(), stride_, first_row, n_rows, n_past, open_table_.data() + n_past / WEIR_PAGE_TOKENS, stride_ };
+}
+
+void Pages::hide_open(int64_t page)
+{
+    for (size_t i = (size_t)page; i < open_table_.size(); i += (size_t)stride_) open_table_[i] = nullptr;
 }
 
 static const weir_tensor *find(const std::string &name)

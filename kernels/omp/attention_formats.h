@@ -1,0 +1,136 @@
+/* kernels/omp/attention_formats.h - how attention reads the tiles of a page: which formats it multiplies as they lie, and the rest expanded.
+ *
+ *   direct     f32 f16 bf16 q8_0 turbo4: codes become floats in registers, between the load and the product. A scale that belongs to a token
+ *              stays outside the sum over dims: K multiplies the score by it, turbo4's V the weight.
+ *   expanded   all others, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk of V go to f32 in team memory and are
+ *              read like f32 pages. The functions that expand are not inlined, so a format costs one small loop and not one per register block.
+ * Sides are chosen apart: any pair of formats works and costs no code of its own. What is chosen depends on format and width alone. */
+#pragma once
+#include "kernels/omp/kv_tile.h"
+
+enum {
+    TILE = WEIR_TILE_TOKENS,
+    VECTORS_DIMS = LANE_THREADS * LANE_WIDTH * LANE_VECTORS, /* dims of V that the team has in one set of registers            */
+    CHUNK = VECTORS_DIMS > KV_GROUP ? VECTORS_DIMS : KV_GROUP, /* dims of V that are expanded at a time                         */
+};
+
+/* One side of a tile: `token` is its first in the page. */
+typedef struct tile_source {
+    const char    *part;
+    int64_t        token;
+    weir_kv_format format; /* f16 where open rows are read */
+} tile_source;
+
+/* GPUs read f32 and f16 pages: with more formats in one kernel ptxas spills (452 bytes on sm_90). */
+#define WEIR_PLAIN_ONLY_nvptx 1
+#if WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+enum { READS_CODED = 0 };
+#else
+enum { READS_CODED = 1 };
+#endif
+
+#pragma omp declare target
+WEIR_INLINE bool is_direct(weir_kv_format format)
+{
+    return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0 || format == WEIR_KV_TURBO4;
+}
+
+/* turbo4 rows of 16 dims are all end. */
+WEIR_INLINE bool is_direct_v(weir_kv_format format, int64_t value_dim)
+{
+    return is_direct(format) && (format != WEIR_KV_TURBO4 || value_dim >= KV_GROUP);
+}
+
+/* The scales of a V tile that go into the weights, f16 [32]; NULL: values are multiplied as they are. */
+WEIR_INLINE const _Float16 *weight_scales(const tile_source *v, int64_t value_dim)
+{
+    if (!READS_CODED || v->format != WEIR_KV_TURBO4 || !is_direct_v(v->format, value_dim)) return NULL;
+    return (const _Float16 *)(v->part + weir_kv_layout_v(WEIR_KV_TURBO4, value_dim).scales) + v->token;
+}
+
+/* ---- K ---------------------------------------------------------------------------------------------------------------- */
+/* Where the codes and scales of a K tile lie. */
+typedef struct key_tile {
+    const char *codes, *scales;
+} key_tile;
+
+WEIR_INLINE key_tile key_tile_of(const tile_source *k, const weir_kv_format format, int64_t key_dim)
+{
+    const weir_kv_layout layout = weir_kv_layout_k(format, key_dim);
+    const int64_t        tile = k->token / TILE;
+    return (key_tile){ k->part + layout.codes + tile * layout.codes_step, k->part + layout.scales + tile * layout.scales_step };
+}
+
+/* Dim i of a word, without its scale. */
+WEIR_INLINE lane_float key_of_word(const weir_kv_format format, lane_uint word, const int i)
+{
+    if (format == WEIR_KV_Q8_0) return lane_from_int((lane_int)(word << (uint32_t)(24 - 8 * i)) >> 24);
+    return kv_centroid(4, word >> (uint32_t)(4 * i));
+}
+
+/* Dims [first, first + 32) of a K tile to block [32 dims][32 tokens]. Takes no address of a local variable: on devices those of functions that are
+ * not inlined go to memory of their own. */
+WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile, int64_t first,
+                               int tid)
+{
+#define KV_FORMAT_STATEMENT                                                                                                                \
+    if (!is_direct(format)) kv_expand_k(block, part, format, key_dim, tile, first, tid);
+    KV_FORMAT_SWITCH(page_format)
+#undef KV_FORMAT_STATEMENT
+}
+
+/* ---- V ---------------------------------------------------------------------------------------------------------------- */
+/* Rows of 32 tokens: token t's begin at codes + t * codes_step, its scales at scales + t * scales_step. */
+typedef struct value_tile_rows {
+    const char *codes, *scales, *next_codes, *next_scales;
+    int64_t     codes_step, scales_step;
+} value_tile_rows;
+
+WEIR_INLINE value_tile_rows value_rows_of(const tile_source *v, const tile_source *next, int64_t value_dim)
+{
+    const weir_kv_layout layout = weir_kv_layout_v(v->format, value_dim);
+    const int64_t        codes = layout.codes + v->token * layout.codes_step, scales = layout.scales + v->token * layout.scales_step;
+    const bool           alike = next->format == v->format; /* else it is another page, open, and far */
+    return (value_tile_rows){
+        .codes = v->part + codes,
+        .scales = v->part + scales,
+        .next_codes = alike ? next->part + layout.codes + next->token * layout.codes_step : v->part + codes,
+        .next_scales = alike ? next->part + layout.scales + next->token * layout.scales_step : v->part + scales,
+        .codes_step = layout.codes_step,
+        .scales_step = layout.scales_step,
+    };
+}
+
+/* Vector v of token t's dims from d on; turbo4's without its scale. */
+WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_format format, int64_t t, int64_t d, const int v)
+{
+    const char *const row = rows->codes + t * rows->codes_step;
+    if (format == WEIR_KV_Q8_0) {
+        const lane_uint code = lane_load_bytes((const uint8_t *)row + d + v * LANE_WIDTH);
+        return lane_from_int((lane_int)(code << 24) >> 24) * lane_half(rows->scales + t * rows->scales_step + d / KV_GROUP * 2);
+    }
+    if (format == WEIR_KV_TURBO4) {
+        const int            i = (LANE_THREADS == 1 && VECTORS_DIMS == KV_GROUP ? 0 : (int)(d % KV_GROUP)) + v * LANE_WIDTH;
+        const uint8_t *const block = (const uint8_t *)row + d / KV_GROUP * 16;
+        return kv_centroid(4, lane_load_bytes(block + i % 16) >> (uint32_t)(i / 16 * 4));
+    }
+    return kv_load_plain(format, row, d + v * LANE_WIDTH);
+}
+
+/* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the last are left alone. */
+WEIR_NOINLINE void expand_values(float *block, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
+                                 int64_t first, int tid){
+#define KV_FORMAT_STATEMENT                                                                                                                \
+    for (int64_t item = tid / KV_LANE_THREADS; item < TILE * CHUNK / KV_GROUP; item += KV_GROUP_THREADS) {                                 \
+        const int64_t t = item / (CHUNK / KV_GROUP), group = item % (CHUNK / KV_GROUP) * KV_GROUP;                                         \
+        kv_expand_v(block + t * CHUNK + group, part, format, value_dim, token + t, first + group, tid);                                    \
+    }
+    KV_FORMAT_SWITCH(page_format)
+#undef KV_FORMAT_STATEMENT
+}
+
+WEIR_INLINE void prefetch_range(const char *from, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += 64) PREFETCH(from + at);
+}
+#pragma omp end declare target
