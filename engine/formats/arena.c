@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 
 enum { CHUNK_BYTES = 64 << 10 };
 
@@ -22,7 +23,7 @@ static void *take(weir_arena *arena, size_t n, size_t alignment)
         const size_t size = n > CHUNK_BYTES ? n : CHUNK_BYTES;
         size_t       total;
         if (!weir_add_size(&total, size, sizeof(struct weir_arena_chunk))) return NULL;
-        struct weir_arena_chunk *const chunk = malloc(total);
+        struct weir_arena_chunk *const chunk = weir_memory_take(total);
         if (chunk == NULL) return NULL;
         chunk->next = arena->chunks;
         *arena = (weir_arena){ .chunks = chunk, .size = size };
@@ -47,7 +48,7 @@ void weir_arena_free(weir_arena *arena)
 {
     while (arena->chunks != NULL) {
         struct weir_arena_chunk *const next = arena->chunks->next;
-        free(arena->chunks);
+        weir_memory_give(arena->chunks);
         arena->chunks = next;
     }
     *arena = (weir_arena){ 0 };

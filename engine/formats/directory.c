@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 #include "engine/formats/printable.h"
 
 weir_status weir_directory_no_memory(weir_error *error, const char *name)
@@ -17,12 +18,12 @@ weir_status weir_directory_no_memory(weir_error *error, const char *name)
 
 weir_tensor_directory *weir_directory_create(weir_container container, const char *path)
 {
-    weir_tensor_directory *const directory = calloc(1, sizeof *directory);
+    weir_tensor_directory *const directory = weir_memory_take_zero(1, sizeof *directory);
     if (directory == NULL) return NULL;
     directory->container = container;
-    directory->path = strdup(path);
+    directory->path = weir_memory_text(path);
     if (directory->path == NULL) {
-        free(directory);
+        weir_memory_give(directory);
         return NULL;
     }
     return directory;
@@ -35,7 +36,7 @@ static bool grow(void **table, size_t *capacity, size_t n, size_t size)
     const size_t wanted = *capacity > 0 ? *capacity * 2 : 64;
     size_t       bytes;
     if (!weir_mul_size(&bytes, wanted, size)) return false;
-    void *const larger = realloc(*table, bytes);
+    void *const larger = weir_memory_resize(*table, bytes);
     if (larger == NULL) return false;
     *table = larger;
     *capacity = wanted;
@@ -110,8 +111,8 @@ static weir_status sort_names(weir_tensor_directory *directory, weir_error *erro
 {
     const size_t n = directory->n_tensors;
     if (n == 0) return WEIR_OK;
-    free(directory->by_name);
-    directory->by_name = calloc(n, sizeof *directory->by_name);
+    weir_memory_give(directory->by_name);
+    directory->by_name = weir_memory_take_zero(n, sizeof *directory->by_name);
     if (directory->by_name == NULL) return weir_directory_no_memory(error, directory->path);
     for (size_t i = 0; i < n; i++) directory->by_name[i] = (uint32_t)i;
     qsort_r(directory->by_name, n, sizeof *directory->by_name, compare_names, directory->tensors);
@@ -139,13 +140,13 @@ void weir_tensor_directory_close(weir_tensor_directory *directory)
         free(directory->sources[i].path);
     }
     free(directory->sources);
-    free(directory->tensors);
-    free(directory->by_name);
-    free(directory->entries);
-    free(directory->path);
+    weir_memory_give(directory->tensors);
+    weir_memory_give(directory->by_name);
+    weir_memory_give(directory->entries);
+    weir_memory_give(directory->path);
     free(directory->folder);
     weir_arena_free(&directory->arena);
-    free(directory);
+    weir_memory_give(directory);
 }
 
 weir_container     weir_tensor_directory_container(const weir_tensor_directory *directory) { return directory->container; }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "engine/formats/config_meta.h"
+#include "engine/formats/foreign.h"
 #include "engine/formats/gguf.h"
 #include "engine/formats/json.h"
 #include "engine/formats/printable.h"
@@ -21,6 +22,8 @@ enum { INDEX_BYTES_MAX = 100000000, CONFIG_BYTES_MAX = 16 << 20 };
 
 /* "-00001-of-00005.gguf" */
 enum { SPLIT_SUFFIX = 20 };
+
+static const char accepted[] = "a model is a GGUF file, a safetensors file or a checkpoint folder";
 
 static bool ends_with(const char *text, const char *suffix)
 {
@@ -54,7 +57,9 @@ static weir_status add_source(weir_tensor_directory *directory, char *path, weir
     directory->sources = larger;
     weir_source *const source = &larger[directory->n_sources++];
     *source = (weir_source){ .path = path };
-    return weir_map_open(&source->map, path, error);
+    WEIR_TRY(weir_map_open(&source->map, path, error));
+    const char *const kind = weir_foreign_kind(source->map.data, source->map.size);
+    return kind == NULL ? WEIR_OK : weir_error_set(error, WEIR_EFORMAT, "%s: not a model but %s; %s", path, kind, accepted);
 }
 
 static const weir_source *newest(const weir_tensor_directory *directory) { return &directory->sources[directory->n_sources - 1]; }
@@ -236,8 +241,9 @@ static weir_status open_gguf_in_folder(weir_tensor_directory *directory, weir_er
     char       *path;
     weir_status status = find_gguf(&path, directory->folder, error);
     if (status == WEIR_OK && path == NULL)
-        status = weir_error_set(error, WEIR_ENOTFOUND, "%s: no model.safetensors, no model.safetensors.index.json, no .gguf file",
-                                directory->folder);
+        status = weir_error_set(error, WEIR_ENOTFOUND,
+                                "%s: no model.safetensors, no model.safetensors.index.json, no .gguf file: not a checkpoint folder; %s",
+                                directory->folder, accepted);
     directory->container = WEIR_CONTAINER_GGUF;
     if (status == WEIR_OK) status = open_gguf(directory, path, error);
     free(path);
@@ -266,12 +272,25 @@ static weir_status open_folder(weir_tensor_directory *directory, weir_error *err
     return status;
 }
 
+/* The first bytes decide what a file is, its name only when they say nothing: then the reader says what is wrong with them. */
+static weir_status container_of_file(weir_container *out, const char *path, weir_error *error)
+{
+    weir_map map;
+    WEIR_TRY(weir_map_open(&map, path, error));
+    const bool known = weir_container_of(out, map.data, map.size) || weir_foreign_kind(map.data, map.size) != NULL;
+    weir_map_close(&map);
+    if (known) return WEIR_OK;
+    if (!ends_with(path, ".safetensors") && !ends_with(path, ".gguf"))
+        return weir_error_set(error, WEIR_EFORMAT, "%s: not a model: it begins neither as GGUF nor as safetensors; %s", path, accepted);
+    *out = ends_with(path, ".safetensors") ? WEIR_CONTAINER_SAFETENSORS : WEIR_CONTAINER_GGUF;
+    return WEIR_OK;
+}
+
 static weir_status open_file(weir_tensor_directory *directory, const char *path, weir_error *error)
 {
-    if (!ends_with(path, ".safetensors")) {
-        directory->container = WEIR_CONTAINER_GGUF;
-        return open_gguf(directory, path, error);
-    }
+    directory->container = WEIR_CONTAINER_GGUF;
+    WEIR_TRY(container_of_file(&directory->container, path, error));
+    if (directory->container == WEIR_CONTAINER_GGUF) return open_gguf(directory, path, error);
     WEIR_TRY(read_config(directory, error));
     WEIR_TRY(add_safetensors(directory, strdup(path), NULL, NULL, error));
     return weir_directory_finish(directory, error);

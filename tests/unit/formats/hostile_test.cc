@@ -478,15 +478,62 @@ TEST_F(Sets, Paths)
 {
     EXPECT_SAYS(open(""), "no model.safetensors, no model.safetensors.index.json, no .gguf file");
     EXPECT_SAYS(open("none"), "no such file or folder");
-    write("empty.gguf", "");
-    EXPECT_SAYS(open("empty.gguf"), "byte 0");
-    write("empty.safetensors", "");
-    EXPECT_SAYS(open("empty.safetensors"), "0 bytes has no safetensors header");
-    write("model.bin", "PK");
-    EXPECT_SAYS(open("model.bin"), "model.bin: byte 0");
+    EXPECT_SAYS(open(""), "a model is a GGUF file, a safetensors file or a checkpoint folder");
+    write("half.gguf", string("GGU\0", 4));
+    EXPECT_SAYS(open("half.gguf"), "byte 0: not a GGUF file");
+    write("half.safetensors", string(4, '\0'));
+    EXPECT_SAYS(open("half.safetensors"), "4 bytes has no safetensors header");
+    write("model.bin", string(64, '\1'));
+    EXPECT_SAYS(open("model.bin"), "model.bin: not a model: it begins neither as GGUF nor as safetensors; a model is a GGUF file");
     std::filesystem::create_directory(folder + "/model.safetensors");
     EXPECT_SAYS(open(""), "not a regular file");
     weir_tensor_directory_close(nullptr);
+}
+
+/* What people give by mistake is named, whatever its file is called. */
+TEST_F(Sets, ForeignFiles)
+{
+    const std::pair<string, const char *> foreign[] = {
+        { "", "an empty file" },
+        { "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "git lfs pull" },
+        { "\n<!DOCTYPE html><html>", "an HTML or XML page" },
+        { "{\"model_type\": \"qwen3\"}", "JSON text" },
+        { "# Caf\xc3\xa9\nA model card.\n", "a text file" },
+        { string(511, 'a') + "\xc3\xa9", "a text file" },
+        { string("PK\3\4\0\0", 6), "a ZIP archive" },
+        { string("\x80\2}q\0", 5), "a Python pickle" },
+        { string("tjgg\3\0\0\0", 8), "before GGUF" },
+        { string("\x1f\x8b\x08\0", 4), "compressed by gzip" },
+        { string("\x7f"
+                 "ELF\2\1\1\0",
+                 8),
+          "a program" },
+    };
+    for (const auto &[bytes, says] : foreign) {
+        for (const char *name : { "m", "m.gguf", "m.safetensors" }) {
+            write(name, bytes);
+            EXPECT_SAYS(open(name), says);
+            EXPECT_SAYS(open(name), "not a model but ");
+            EXPECT_SAYS(open(name), "; a model is a GGUF file, a safetensors file or a checkpoint folder");
+        }
+        write("model.safetensors", bytes);
+        EXPECT_SAYS(open(""), says);
+        std::filesystem::remove(folder + "/model.safetensors");
+    }
+}
+
+/* The content decides, not the name. */
+TEST_F(Sets, NamesSayNothing)
+{
+    const string tensors = one("U8", "1", "0,1", 1);
+    for (const char *name : { "a", "a.gguf", "a.bin" }) {
+        write(name, tensors);
+        EXPECT_EQ(open(name), "");
+        EXPECT_EQ(weir_tensor_directory_container(opened.get()), WEIR_CONTAINER_SAFETENSORS);
+    }
+    write("b.safetensors", "GGUF" + u32(3) + u64(0) + u64(0));
+    EXPECT_EQ(open("b.safetensors"), "");
+    EXPECT_EQ(weir_tensor_directory_container(opened.get()), WEIR_CONTAINER_GGUF);
 }
 
 } // namespace

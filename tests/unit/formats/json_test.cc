@@ -2,7 +2,10 @@
 #include "engine/formats/json.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <stdlib.h>
 
+#include <algorithm>
 #include <string>
 
 namespace {
@@ -100,6 +103,56 @@ TEST(Json, FilesHaveLimits)
     EXPECT_EQ(weir_json_read_file(&value, "/nonexistent.json", 4, &error), WEIR_ENOTFOUND);
     ASSERT_EQ(weir_file_write_atomic(path.c_str(), "", 0, &error), WEIR_OK);
     EXPECT_EQ(weir_json_read_file(&value, path.c_str(), 100, &error), WEIR_EFORMAT);
+}
+
+/* Live and most bytes of jansson, as malloc takes them. */
+namespace tree {
+size_t live, most;
+void  *take(size_t n)
+{
+    void *const memory = malloc(n);
+    live += malloc_usable_size(memory) + 8;
+    most = std::max(most, live);
+    return memory;
+}
+void give(void *memory)
+{
+    if (memory != nullptr) live -= malloc_usable_size(memory) + 8;
+    free(memory);
+}
+} // namespace tree
+
+TEST(Json, TreesStayBelowTheirBound)
+{
+    const auto repeat = [](const std::string &part, int n, const char *open, const char *close) {
+        std::string text = open;
+        for (int i = 0; i < n; i++) text += (i > 0 ? "," : "") + part;
+        return text + close;
+    };
+    std::string keys = "{";
+    for (int i = 0; i < 3000; i++) keys += (i > 0 ? ",\"k" : "\"k") + std::to_string(i) + "\":" + std::to_string(i);
+    const std::string texts[] = { "1",
+                                  "[]",
+                                  "{}",
+                                  repeat("[]", 5000, "[", "]"),
+                                  repeat("{}", 5000, "[", "]"),
+                                  repeat("1", 4097, "[", "]"),
+                                  repeat("\"a\"", 5000, "[", "]"),
+                                  repeat("{\"a\":[\"b\"]}", 3000, "[", "]"),
+                                  keys + "}",
+                                  "\"" + std::string(100000, 'x') + "\"",
+                                  repeat("[\"ab\",\"c\"]", 3000, "[", "]"),
+                                  repeat("\"" + std::string(200, 'y') + "\"", 300, "[", "]") };
+    json_set_alloc_funcs(tree::take, tree::give);
+    for (const std::string &text : texts) {
+        tree::most = tree::live = 0;
+        json_t    *root = nullptr;
+        weir_error error = {};
+        EXPECT_EQ(weir_json_parse(&root, text.data(), text.size(), "text", WEIR_JSON_DEPTH, &error), WEIR_OK) << error.text;
+        EXPECT_LE(tree::most, weir_json_tree_bytes(text.data(), text.size())) << text.substr(0, 40);
+        json_decref(root);
+    }
+    json_set_alloc_funcs(malloc, free);
 }
 
 } // namespace
