@@ -151,5 +151,7 @@ weir_status weir_config_check(const weir_config *config, weir_error *error)
         return weir_error_set(error, WEIR_ECONFIG, "batch.chunk = %lld: must be a multiple of 64", (long long)config->batch.chunk);
     if (config->server.api_key[0] != '\0' && config->server.api_key_file[0] != '\0')
         return weir_error_set(error, WEIR_ECONFIG, "server.api_key and server.api_key_file: give one of them");
+    if (config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
+        return weir_error_set(error, WEIR_ECONFIG, "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\"");
     return WEIR_OK;
 }

@@ -30,10 +30,11 @@ typedef struct weir_config {
         int64_t          context;
     } model;  /* path "": the bundled demo */
     struct {
-        int64_t host, device, disk;
+        int64_t host, device, disk, snapshots;
     } memory;
     struct {
-        weir_config_text format, reuse;                                        /* "f16", "f32"; "off" */
+        weir_config_text format, wide_format, reuse; /* "f16", "q8_0/turbo4"; "on", "off" */
+        int64_t          wide_layers;
         struct {
             weir_config_text name;
             int64_t          budget;
@@ -50,7 +51,7 @@ typedef struct weir_config {
         weir_config_text host, api_key, api_key_file;
         int64_t          port, body_limit, header_limit, max_connections, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
         bool             insecure;
-        weir_config_text metrics_compat, reasoning_field;
+        weir_config_text on_overflow, metrics_compat, reasoning_field;
     } server;
     struct {
         weir_config_text activations, isa;
@@ -59,6 +60,8 @@ typedef struct weir_config {
     } kernels; /* pins end at op "" */
     struct {
         weir_config_text dir;
+        bool             autosave;
+        int64_t          limit;
     } sessions;
     struct {
         weir_config_text level;

@@ -13,6 +13,7 @@
 #define FIELD_SIZE(field) field
 #define FIELD_DURATION(field) field##_ms
 #define FIELD_CHOICE(field) field
+#define FIELD_PAIR(field) field
 #define FIELD_PINS(field) field
 
 static const weir_key keys[] = {
@@ -40,6 +41,7 @@ static const weir_key keys[] = {
 #define POINTER_SIZE int64_t *
 #define POINTER_DURATION int64_t *
 #define POINTER_CHOICE weir_config_text *
+#define POINTER_PAIR weir_config_text *
 #define POINTER_PINS weir_config_pin(*)[WEIR_CONFIG_PINS]
 #define SECTION(name, text)
 #define KEY(kind, field, value, low, high, words, reason, text)                                                                            \
@@ -112,6 +114,7 @@ const char *weir_key_type_text(weir_key_type type)
     case WEIR_KEY_SIZE: return "a size such as \"512MiB\" or \"6GiB\"";
     case WEIR_KEY_DURATION: return "a duration such as \"500ms\" or \"30s\"";
     case WEIR_KEY_CHOICE: return "one of";
+    case WEIR_KEY_PAIR: return "one or two (K/V) of";
     case WEIR_KEY_PINS: return "a table of op = \"kernel\"";
     case WEIR_KEY_SECTION: break;
     }

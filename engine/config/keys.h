@@ -16,6 +16,7 @@ typedef enum weir_key_type {
     WEIR_KEY_SIZE,
     WEIR_KEY_DURATION,
     WEIR_KEY_CHOICE,
+    WEIR_KEY_PAIR,
     WEIR_KEY_PINS,
     WEIR_KEY_SECTION
 } weir_key_type;
@@ -25,7 +26,7 @@ typedef struct weir_key {
     const char   *path, *initial; /* "server.port", "8080" */
     size_t        offset;         /* of the field in weir_config */
     double        min, max;       /* exact for integers: limits stay below 2^53 */
-    const char   *allowed;        /* CHOICE: "a|b|c" */
+    const char   *allowed;        /* CHOICE and PAIR: "a|b|c" */
     const char   *later;          /* not NULL: only `initial` is taken, for this reason */
     const char   *help;
 } weir_key;

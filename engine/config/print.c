@@ -23,6 +23,21 @@ static weir_status comment(weir_buffer *out, const char *text)
     return WEIR_OK;
 }
 
+/* "# text a, b, c" of "a|b|c", broken at spaces. */
+static weir_status comment_words(weir_buffer *out, const char *text, const char *words)
+{
+    weir_buffer line = { 0 };
+    weir_status status = weir_buffer_text(&line, text);
+    while (status == WEIR_OK && *words != '\0') {
+        const size_t length = strcspn(words, "|");
+        status = weir_buffer_format(&line, " %.*s%s", (int)length, words, words[length] != '\0' ? "," : "");
+        words += length + (words[length] != '\0');
+    }
+    if (status == WEIR_OK) status = comment(out, line.data);
+    weir_buffer_free(&line);
+    return status;
+}
+
 static const char *last_part(const char *path)
 {
     const char *const dot = strrchr(path, '.');
@@ -37,6 +52,8 @@ static weir_status describe_key(const weir_key *key, const weir_config *defaults
     if (key->type == WEIR_KEY_PINS) return weir_buffer_format(out, "# %s.OP: a text\n\n", key->path);
     if (key->type == WEIR_KEY_CHOICE)
         WEIR_TRY(weir_buffer_format(out, "# One of: %s\n", key->allowed));
+    else if (key->type == WEIR_KEY_PAIR)
+        WEIR_TRY(comment_words(out, "One or two (K/V) of:", key->allowed));
     else if (limits_matter(key))
         WEIR_TRY(weir_buffer_format(out, "# %s, %.15g to %.15g\n", key->type == WEIR_KEY_INT ? "Integer" : "Number", key->min, key->max));
     if (key->later != NULL) WEIR_TRY(weir_buffer_format(out, "# Takes only this value now: %s.\n", key->later));

@@ -124,6 +124,18 @@ static bool is_word_of(const char *words, const char *word)
     return false;
 }
 
+/* One word, or two with a slash between. */
+static bool is_pair_of(const char *words, const char *text)
+{
+    const char *const slash = strchr(text, '/');
+    char              first[32];
+    if (slash == NULL) return is_word_of(words, text);
+    if ((size_t)(slash - text) >= sizeof first) return false;
+    memcpy(first, text, (size_t)(slash - text));
+    first[slash - text] = '\0';
+    return is_word_of(words, first) && is_word_of(words, slash + 1);
+}
+
 /* "a|b|c" -> "a, b, c". */
 static void list_words(char *out, size_t size, const char *words)
 {
@@ -139,7 +151,7 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
 {
     char words[200];
     list_words(words, sizeof words, key->allowed);
-    return weir_error_set(error, WEIR_ECONFIG, "%s = \"%.60s\": must be one of %s", key->path, value, words);
+    return weir_error_set(error, WEIR_ECONFIG, "%s = \"%.60s\": must be %s %s", key->path, value, weir_key_type_text(key->type), words);
 }
 
 /* Bytes of the well-formed UTF-8 character at `text`, 0 when there is none: no overlong forms, no surrogates, at most U+10FFFF. */
@@ -209,6 +221,9 @@ static weir_status set_text(const weir_key *key, const char *member, weir_config
     case WEIR_KEY_PINS: return set_pin(key, member, config, value, error);
     case WEIR_KEY_CHOICE:
         if (!is_word_of(key->allowed, value)) return refuse_word(key, value, error);
+        break;
+    case WEIR_KEY_PAIR:
+        if (!is_pair_of(key->allowed, value)) return refuse_word(key, value, error);
         break;
     case WEIR_KEY_TEXT:
     case WEIR_KEY_SECRET: break;
@@ -289,6 +304,7 @@ weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_
     case WEIR_KEY_SECRET: return weir_buffer_text(out, *(const char *)field == '\0' ? "\"\"" : "\"********\"");
     case WEIR_KEY_TEXT:
     case WEIR_KEY_CHOICE:
+    case WEIR_KEY_PAIR:
         WEIR_TRY(weir_buffer_text(out, "\""));
         for (const char *at = field; *at != '\0'; at++) {
             if (*at == '"' || *at == '\\') WEIR_TRY(weir_buffer_text(out, "\\"));

@@ -8,6 +8,7 @@
 
 #include "engine/config/config.h"
 #include "engine/config/keys.h"
+#include "kernels/abi/kv_format.h"
 
 namespace {
 
@@ -107,14 +108,20 @@ TEST(Config, HostileFilesNameLineColumnAndKey)
         { "[sampling]\ntemperature = nan\n", "c.toml:2:1: ", "finite" },
         { "[sampling]\ntemperature = inf\n", "c.toml:2:1: ", "finite" },
         { "[sampling]\ntop_p = 0\n", "c.toml:2:1: ", "between 1e-06 and 1" },
-        { "[kv]\nformat = 'q8_0'\n", "c.toml:2:1: ", "must be one of f16, f32" },
-        { "[kv]\nformat = 'f16|f32'\n", "c.toml:2:1: ", "must be one of f16, f32" },
-        { "[kv]\nformat = ''\n", "c.toml:2:1: ", "must be one of f16, f32" },
-        { "[kv]\nformat = 16\n", "c.toml:2:1: ", "kv.format must be one of f16, f32, not an integer" },
+        { "[kv]\nformat = 'q8'\n",
+          "c.toml:2:1: ", "must be one or two (K/V) of f32, f16, bf16, q8_0, q4_0, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8, turbo2" },
+        { "[kv]\nformat = 'f32|f16'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = ''\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = 'q8_0/'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = '/q8_0'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = 'f16/f16/f16'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = 'one-name-that-is-longer-than-any-there-is/f16'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = 16\n", "c.toml:2:1: ", "kv.format must be one or two (K/V) of f32, f16" },
+        { "[kv]\nwide_layers = -1\n", "c.toml:2:1: ", "between 0 and 4096" },
         { "[kv.policy]\nname = 'h2o'\n", "c.toml:2:1: ", "this version keeps every row; only \"full\" is taken" },
         { "[kv.policy]\nbudget = 64\n", "c.toml:2:1: ", "only 0 is taken" },
-        { "[memory]\ndisk = '1GiB'\n", "c.toml:2:1: ", "only \"0B\" is taken" },
-        { "[sessions]\ndir = '/tmp'\n", "c.toml:2:1: ", "sessions are not saved yet" },
+        { "[memory]\ndevice = '1GiB'\n", "c.toml:2:1: ", "only \"0B\" is taken" },
+        { "[sessions]\nlimit = 0\n", "c.toml:2:1: ", "between 1 and 65536" },
         { "[model]\npath = \"a\\u0000b\"\n", "c.toml:2:1: ", "control character 0x00" },
         { "[model]\npath = \"a\\nb\"\n", "c.toml:2:1: ", "control character 0x0A" },
         { "[kernels]\npin = 'x'\n", "c.toml:2:1: ", "kernels.pin must be a table" },
@@ -133,6 +140,17 @@ TEST(Config, HostileFilesNameLineColumnAndKey)
         EXPECT_EQ(same.parse(test.text), WEIR_ECONFIG) << test.text;
         EXPECT_EQ(std::string(same.error.text).rfind(test.position, 0), 0u) << test.text << "-> " << same.error.text;
         EXPECT_TRUE(holds(same.error.text, test.part)) << test.text << "-> " << same.error.text;
+    }
+}
+
+TEST(Config, EveryKvFormatIsAWordOfTheKey)
+{
+    Config c;
+    for (int k = 0; k < WEIR_KV_FORMAT_COUNT; k++) {
+        const std::string name = weir_kv_format_name((weir_kv_format)k);
+        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.format", name.c_str(), &c.error), WEIR_OK) << c.error.text;
+        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.wide_format", (name + "/turbo3").c_str(), &c.error), WEIR_OK) << c.error.text;
+        EXPECT_EQ(c.value->kv.wide_format, name + "/turbo3");
     }
 }
 
@@ -284,7 +302,7 @@ TEST(Config, TableIsWellFormed)
         }
         EXPECT_EQ(std::string(keys[i].path).rfind('.'), section.size()) << keys[i].path;
         EXPECT_EQ(std::string(keys[i].path).rfind(section + ".", 0), 0u) << keys[i].path;
-        EXPECT_EQ(keys[i].type == WEIR_KEY_CHOICE, keys[i].allowed[0] != '\0') << keys[i].path;
+        EXPECT_EQ(keys[i].type == WEIR_KEY_CHOICE || keys[i].type == WEIR_KEY_PAIR, keys[i].allowed[0] != '\0') << keys[i].path;
         EXPECT_STREQ(weir_key_nearest(keys[i].path), keys[i].path);
         const char *member = nullptr;
         EXPECT_EQ(weir_key_find(keys[i].path, &member), &keys[i]);
