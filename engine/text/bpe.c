@@ -5,14 +5,15 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/error.h"
+#include "engine/base/memory.h"
 
 enum { PIECE_MAX_BYTES = 1 << 30 };
 static const uint32_t none = UINT32_MAX;
 
 void weir_bpe_scratch_free(weir_bpe_scratch *scratch)
 {
-    free(scratch->symbols);
-    free(scratch->heap);
+    weir_memory_give(scratch->symbols);
+    weir_memory_give(scratch->heap);
     *scratch = (weir_bpe_scratch){ 0 };
 }
 
@@ -20,7 +21,7 @@ static weir_status reserve(weir_bpe_scratch *scratch, size_t n)
 {
     if (n > scratch->symbols_capacity) {
         const size_t       capacity = n + n / 2 + 64; /* n <= 2^30 */
-        weir_symbol *const symbols = realloc(scratch->symbols, capacity * sizeof *symbols);
+        weir_symbol *const symbols = weir_memory_resize(scratch->symbols, capacity * sizeof *symbols);
         if (symbols == NULL) return WEIR_ENOMEM;
         scratch->symbols = symbols;
         scratch->symbols_capacity = capacity;
@@ -28,7 +29,7 @@ static weir_status reserve(weir_bpe_scratch *scratch, size_t n)
     /* Each of the n - 1 pairs enters once, each of at most n - 1 merges makes two new pairs. */
     if (3 * n > scratch->heap_capacity) {
         const size_t    capacity = 3 * (n + n / 2 + 64);
-        uint64_t *const heap = realloc(scratch->heap, capacity * sizeof *heap);
+        uint64_t *const heap = weir_memory_resize(scratch->heap, capacity * sizeof *heap);
         if (heap == NULL) return WEIR_ENOMEM;
         scratch->heap = heap;
         scratch->heap_capacity = capacity;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/text/jinja/state.h"
 
 enum { TEMPLATE_LIMIT = 1 << 20, STEP_LIMIT = 5000000 };
@@ -23,7 +24,7 @@ weir_status weir_chat_template_open(weir_chat_template **out, const char *text, 
     weir_chat_template *chat = NULL;
     if (length > TEMPLATE_LIMIT)
         return weir_error_set(error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length, TEMPLATE_LIMIT);
-    chat = calloc(1, sizeof *chat);
+    chat = weir_memory_take_zero(1, sizeof *chat);
     if (!chat) return weir_error_set(error, WEIR_ENOMEM, "chat template: no memory");
     chat->arena.limit = parse_memory;
     const weir_status status = weir_jinja_parse(&chat->arena, &chat->root, text, length, &detail);
@@ -41,14 +42,14 @@ void weir_chat_template_close(weir_chat_template *chat)
 {
     if (!chat) return;
     weir_jinja_arena_free(&chat->arena);
-    free(chat);
+    weir_memory_give(chat);
 }
 
 void weir_chat_output_free(weir_chat_output *output)
 {
     if (!output) return;
     weir_buffer_free(&output->text);
-    free(output->user);
+    weir_memory_give(output->user);
     *output = (weir_chat_output){ 0 };
 }
 
@@ -156,7 +157,7 @@ static weir_status copy_out(weir_chat_output *out, const weir_jinja_builder *tex
     size_t n_user = 0;
     WEIR_TRY(weir_buffer_reserve(&out->text, text->size + 1));
     for (size_t i = 0; i < text->n_spans; i++) n_user += text->spans[i].origin == WEIR_JINJA_USER;
-    if (n_user && !(out->user = malloc(n_user * sizeof *out->user))) return WEIR_ENOMEM;
+    if (n_user && !(out->user = weir_memory_take(n_user * sizeof *out->user))) return WEIR_ENOMEM;
     for (size_t i = 0, begin = 0; i < text->n_spans; begin = text->spans[i++].end) {
         const weir_jinja_span *span = &text->spans[i];
         const size_t           at = out->text.size;

@@ -10,6 +10,7 @@
 #include <utf8proc.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 #include "engine/text/utf8.h"
 
 enum { FIRST_MARK_LEAD = 0xCC }; /* U+0300 is CC 80 */
@@ -31,10 +32,10 @@ static weir_status reserve(code_points *codes, size_t extra)
     if (extra <= codes->capacity - codes->count) return WEIR_OK;
     size_t capacity, bytes;
     if (!weir_mul_size(&capacity, codes->count + extra, 2) || !weir_mul_size(&bytes, capacity, sizeof *codes->data)) return WEIR_ENOMEM;
-    utf8proc_int32_t *const data = realloc(codes->data, bytes);
+    utf8proc_int32_t *const data = weir_memory_resize(codes->data, bytes);
     if (data == NULL) return WEIR_ENOMEM;
     codes->data = data;
-    utf8proc_int32_t *const spare = realloc(codes->spare, bytes);
+    utf8proc_int32_t *const spare = weir_memory_resize(codes->spare, bytes);
     if (spare == NULL) return WEIR_ENOMEM;
     codes->spare = spare;
     codes->capacity = capacity;
@@ -137,7 +138,7 @@ weir_status weir_nfc(weir_buffer *out, const char *text, size_t n)
         }
         i += part;
     }
-    free(codes.data);
-    free(codes.spare);
+    weir_memory_give(codes.data);
+    weir_memory_give(codes.spare);
     return status;
 }

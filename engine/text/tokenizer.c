@@ -9,13 +9,14 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/file.h"
+#include "engine/base/memory.h"
 #include "engine/text/normalize.h"
 #include "engine/text/tokenizer_internal.h"
 #include "engine/text/utf8.h"
 
 void weir_ids_free(weir_ids *ids)
 {
-    free(ids->data);
+    weir_memory_give(ids->data);
     *ids = (weir_ids){ 0 };
 }
 
@@ -24,7 +25,7 @@ weir_status weir_ids_add(weir_ids *ids, int32_t id)
     if (ids->count == ids->capacity) {
         size_t capacity, bytes;
         if (!weir_mul_size(&capacity, ids->capacity + 32, 2) || !weir_mul_size(&bytes, capacity, sizeof *ids->data)) return WEIR_ENOMEM;
-        int32_t *const data = realloc(ids->data, bytes);
+        int32_t *const data = weir_memory_resize(ids->data, bytes);
         if (data == NULL) return WEIR_ENOMEM;
         ids->data = data;
         ids->capacity = capacity;
@@ -56,8 +57,8 @@ void weir_tokenizer_close(weir_tokenizer *tokenizer)
     weir_pair_free(&tokenizer->merges);
     weir_pretokenizer_free(&tokenizer->pretokenizer);
     weir_buffer_free(&tokenizer->scratch);
-    free(tokenizer->chat_template);
-    free(tokenizer);
+    weir_memory_give(tokenizer->chat_template);
+    weir_memory_give(tokenizer);
 }
 
 /* ---- encoding ------------------------------------------------------------------------------------------------------------------- */
@@ -185,7 +186,7 @@ static weir_status encode_valid(job *job, const char *text, size_t n)
 static weir_status encode_repaired(job *job, const char *text, size_t n)
 {
     weir_buffer      copy = { 0 };
-    weir_span *const spans = malloc((job->n_plain + 1) * sizeof *spans);
+    weir_span *const spans = weir_memory_take((job->n_plain + 1) * sizeof *spans);
     weir_status      status = spans == NULL ? WEIR_ENOMEM : WEIR_OK;
     if (status == WEIR_OK) {
         if (job->n_plain > 0) memcpy(spans, job->plain, job->n_plain * sizeof *spans);
@@ -194,7 +195,7 @@ static weir_status encode_repaired(job *job, const char *text, size_t n)
     job->plain = spans;
     status =
         status == WEIR_OK ? encode_valid(job, copy.data, copy.size) : weir_error_set(job->error, status, "no memory to repair the text");
-    free(spans);
+    weir_memory_give(spans);
     weir_buffer_free(&copy);
     return status;
 }

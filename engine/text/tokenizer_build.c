@@ -1,12 +1,13 @@
 /* engine/text/tokenizer_build.c - the steps of building a tokenizer that do not depend on the file format. */
 #include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/text/tokenizer_internal.h"
 #include "engine/text/utf8.h"
 
 weir_tokenizer *weir_tokenizer_new(void)
 {
-    weir_tokenizer *const tokenizer = calloc(1, sizeof *tokenizer);
+    weir_tokenizer *const tokenizer = weir_memory_take_zero(1, sizeof *tokenizer);
     if (tokenizer == NULL) return NULL;
     weir_vocabulary_init(&tokenizer->vocabulary);
     tokenizer->bos = tokenizer->eos = -1;
@@ -69,11 +70,11 @@ void weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id)
 weir_status weir_tokenizer_set_template(weir_tokenizer *tokenizer, const char *text, size_t length, weir_error *error)
 {
     if (memchr(text, '\0', length) != NULL) return weir_error_set(error, WEIR_EFORMAT, "the chat template holds a NUL");
-    char *const copy = malloc(length + 1);
+    char *const copy = weir_memory_take(length + 1);
     if (copy == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the chat template");
     memcpy(copy, text, length);
     copy[length] = '\0';
-    free(tokenizer->chat_template);
+    weir_memory_give(tokenizer->chat_template);
     tokenizer->chat_template = copy;
     return WEIR_OK;
 }

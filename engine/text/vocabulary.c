@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 
 /* Bytes that print stand for themselves; the others, in increasing order, are U+0100 and on (Radford et al. 2019, encoder.py). */
 static bool prints(unsigned byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174; }
@@ -19,8 +20,8 @@ void weir_vocabulary_init(weir_vocabulary *vocabulary)
 
 void weir_vocabulary_free(weir_vocabulary *vocabulary)
 {
-    free(vocabulary->tokens);
-    free(vocabulary->names);
+    weir_memory_give(vocabulary->tokens);
+    weir_memory_give(vocabulary->names);
     weir_buffer_free(&vocabulary->bytes);
     for (int i = 0; i < 2; i++) weir_pair_free(&vocabulary->added[i].edges);
     *vocabulary = (weir_vocabulary){ 0 };
@@ -59,7 +60,7 @@ weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
     size_t n_slots = 1024;
     while (n_slots / 2 < count && n_slots < 4 * (size_t)WEIR_VOCABULARY_IDS) n_slots *= 2;
     if (vocabulary->names != NULL && n_slots <= vocabulary->names_mask + 1) return WEIR_OK;
-    weir_name_slot *const slots = malloc(n_slots * sizeof *slots);
+    weir_name_slot *const slots = weir_memory_take(n_slots * sizeof *slots);
     if (slots == NULL) return WEIR_ENOMEM;
     for (size_t i = 0; i < n_slots; i++) slots[i].id = -1;
     for (size_t i = 0; vocabulary->names != NULL && i <= vocabulary->names_mask; i++) {
@@ -69,7 +70,7 @@ weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
         while (slots[place].id >= 0) place = (place + 1) & (n_slots - 1);
         slots[place] = *old;
     }
-    free(vocabulary->names);
+    weir_memory_give(vocabulary->names);
     vocabulary->names = slots;
     vocabulary->names_mask = n_slots - 1;
     return WEIR_OK;
@@ -150,7 +151,7 @@ static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
     if (id >= vocabulary->capacity) {
         size_t capacity = vocabulary->capacity == 0 ? 1024 : vocabulary->capacity;
         while (capacity <= id) capacity *= 2; /* id < WEIR_VOCABULARY_IDS */
-        weir_token *const tokens = realloc(vocabulary->tokens, capacity * sizeof *tokens);
+        weir_token *const tokens = weir_memory_resize(vocabulary->tokens, capacity * sizeof *tokens);
         if (tokens == NULL) return WEIR_ENOMEM;
         memset(tokens + vocabulary->capacity, 0, (capacity - vocabulary->capacity) * sizeof *tokens);
         vocabulary->tokens = tokens;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 
 enum { BLOCK_BYTES = 32 << 10, LARGE_BYTES = 4 << 10 };
 
@@ -21,7 +22,7 @@ static weir_status block_open(weir_jinja_arena *arena, weir_jinja_block **out, s
     size_t total = 0;
     if (!weir_add_size(&total, size, sizeof(weir_jinja_block))) return WEIR_EFULL;
     if (total > arena->limit || arena->used > arena->limit - total) return WEIR_EFULL;
-    weir_jinja_block *block = calloc(1, total);
+    weir_jinja_block *block = weir_memory_take_zero(1, total);
     if (!block) return WEIR_ENOMEM;
     block->size = total;
     block->next = arena->blocks;
@@ -40,7 +41,7 @@ static void block_close(weir_jinja_arena *arena, weir_jinja_block *block)
         arena->blocks = block->next;
     if (block->next) block->next->previous = block->previous;
     arena->used -= block->size;
-    free(block);
+    weir_memory_give(block);
 }
 
 weir_status weir_jinja_alloc(weir_jinja_arena *arena, void *out, size_t size)

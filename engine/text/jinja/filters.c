@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+#include "engine/formats/json.h"
 #include "engine/text/jinja/lexer.h"
 #include "engine/text/jinja/state.h"
 
@@ -91,14 +93,17 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     (void)given_values;
     WEIR_TRY(want_string(s, v));
     WEIR_TRY(weir_jinja_step(s, v.as.string->size * 8));
+    weir_hold hold = { 0 };
+    if (!weir_hold_take(&hold, weir_json_tree_bytes(v.as.string->bytes, v.as.string->size))) return WEIR_ENOMEM;
     json_error_t      error;
     json_t           *json = json_loadb(v.as.string->bytes, v.as.string->size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     weir_jinja_origin origin = WEIR_JINJA_TEMPLATE;
     for (size_t at = 0, end = 0; at < v.as.string->size; at = end)
         if (weir_jinja_string_origin(v.as.string, at, &end) != WEIR_JINJA_TEMPLATE) origin = WEIR_JINJA_USER;
-    if (!json) return weir_jinja_fail(s, "from_json: %.100s", error.text);
-    const weir_status status = weir_jinja_from_json(s->arena, out, json, origin, true);
+    const weir_status status =
+        json != NULL ? weir_jinja_from_json(s->arena, out, json, origin, true) : weir_jinja_fail(s, "from_json: %.100s", error.text);
     json_decref(json);
+    weir_hold_give(&hold);
     return status;
 }
 
