@@ -1,15 +1,19 @@
 #include "engine/kv/sequence.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+size_t weir_sequence_token_bytes(int64_t rows) { return ((size_t)rows + 1) * sizeof(int32_t); }
+
+static size_t own_token_bytes(const weir_sequence *sequence)
+{
+    return weir_sequence_token_bytes(weir_kv_store_spec(sequence->store)->max_rows);
+}
 
 weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
                                weir_error *error)
 {
     *sequence = (weir_sequence){ .store = store, .ledger = ledger };
-    const size_t window = (size_t)weir_kv_store_spec(store)->max_rows;
-    sequence->tokens = calloc(window + 1, sizeof *sequence->tokens);
-    weir_status status = sequence->tokens != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for %zu token ids", window);
+    weir_status status = weir_ledger_alloc(ledger, (void **)&sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence), error);
     if (status == WEIR_OK) status = weir_kv_table_open(&sequence->table, store, error);
     if (status == WEIR_OK && recurrent_bytes > 0)
         status = weir_ledger_alloc(ledger, (void **)&sequence->recurrent, WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error);
@@ -26,7 +30,7 @@ void weir_sequence_close(weir_sequence *sequence)
     weir_kv_table_close(&sequence->table, sequence->store);
     if (sequence->recurrent != NULL)
         weir_ledger_free(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes);
-    free(sequence->tokens);
+    weir_ledger_free(sequence->ledger, sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence));
     *sequence = (weir_sequence){ 0 };
 }
 
@@ -42,6 +46,13 @@ void weir_sequence_clear(weir_sequence *sequence)
 {
     weir_sequence_reset(sequence);
     sequence->n_tokens = 0;
+}
+
+size_t weir_sequence_bytes(const weir_sequence *sequence)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
+    return (size_t)sequence->table.n_pages * weir_kv_block_bytes(spec) + weir_kv_open_rows_bytes(spec) + sequence->recurrent_bytes +
+           own_token_bytes(sequence) + weir_kv_table_bytes(spec, spec->max_rows);
 }
 
 void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 typedef struct weir_sequence {
-    int32_t       *tokens; /* [max_rows]; owned */
+    int32_t       *tokens; /* [max_rows + 1]; owned, on the ledger */
     int32_t        n_tokens, n_computed;
     weir_kv_table  table;
     float         *recurrent; /* recurrent_bytes; charged to the ledger */
@@ -19,12 +19,17 @@ typedef struct weir_sequence {
     weir_ledger   *ledger;
 } weir_sequence;
 
+/* What the account tokens holds for a sequence of `rows` rows. */
+size_t weir_sequence_token_bytes(int64_t rows);
+/* EFULL with the arithmetic when memory.host has no room. */
 WEIR_MUST_CHECK weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
                                                weir_error *error);
 void                        weir_sequence_close(weir_sequence *sequence);
 /* Forgets everything computed; the tokens stay (a preempted sequence is computed again, with the same bits). */
 void weir_sequence_reset(weir_sequence *sequence);
 void weir_sequence_clear(weir_sequence *sequence); /* tokens too */
+/* What it takes now: its pages, those that it shares too, open rows, state, ids and table. */
+size_t weir_sequence_bytes(const weir_sequence *sequence);
 /* dst (clear) continues src: shared pages, copied state. */
 void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src);
 

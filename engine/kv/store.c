@@ -6,23 +6,145 @@
 
 #include "engine/base/checked.h"
 
+enum { KINDS = 16 }; /* page sizes of one store, at most */
+
+/* Pages of one size: numbers [first, first + n) of the pool. */
+typedef struct page_kind {
+    char   *memory; /* [n, bytes] */
+    size_t  bytes;
+    int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
+} page_kind;
+
 struct weir_kv_store {
     weir_kv_spec spec;
     weir_ledger *ledger;
-    char        *memory; /* [n_pages, page_bytes] */
-    size_t       page_bytes, bytes;
+    char        *memory; /* of all kinds, one after the other */
+    size_t       bytes;
+    page_kind    kinds[KINDS]; /* [n_kinds], in the order of the layers */
+    int32_t      n_kinds;
+    void        *books; /* [n_pages] of each array below; on the ledger */
     int32_t     *refs;  /* per page */
-    int32_t     *free;  /* stack of page numbers */
+    int32_t     *free;  /* stacks of page numbers, one per kind */
     bool        *dirty; /* was handed out before: clear it first */
     int64_t      n_free;
 };
 
-size_t weir_kv_page_bytes(const weir_kv_spec *spec) { return weir_page_bytes(spec->dtype, spec->key_dim, spec->value_dim); }
+/* ---- sizes --------------------------------------------------------------------------------------------------------- */
+size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
+{
+    return (size_t)weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, spec->key_dim, spec->value_dim);
+}
+
+size_t weir_kv_block_bytes(const weir_kv_spec *spec)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * weir_kv_page_bytes(spec, i);
+    return bytes;
+}
+
+static size_t open_bytes(const weir_kv_spec *spec, int64_t layer)
+{
+    return (size_t)weir_kv_open_bytes(spec->formats[layer].k, spec->formats[layer].v, spec->key_dim, spec->value_dim);
+}
+
+size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * open_bytes(spec, i);
+    return bytes;
+}
+
+bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes(spec) > 0; }
 
 static int64_t pages_per_head(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
 static int64_t heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
 
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows) { return pages_per_head(rows) * heads_of(spec); }
+
+size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(bool); }
+
+static size_t page_entries(const weir_kv_spec *spec, int64_t rows) { return (size_t)(heads_of(spec) * pages_per_head(rows) + 1); }
+
+size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
+{
+    const size_t open = weir_kv_is_paged(spec) ? (size_t)heads_of(spec) : 0;
+    return (page_entries(spec, rows) + open) * sizeof(void *);
+}
+
+/* ---- the pool -------------------------------------------------------------------------------------------------------- */
+/* Sorts the layers' pages into kinds, with the number of each. */
+static weir_status find_kinds(weir_kv_store *store, weir_error *error)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    const int64_t             heads = heads_of(spec), blocks = heads > 0 ? spec->n_pages / heads : 0;
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const size_t bytes = weir_kv_page_bytes(spec, layer);
+        int32_t      kind = 0;
+        while (kind < store->n_kinds && store->kinds[kind].bytes != bytes) kind++;
+        if (kind == KINDS) return weir_error_set(error, WEIR_EUNSUPPORTED, "the layers' KV formats have more than %d page sizes", KINDS);
+        if (kind == store->n_kinds) store->kinds[store->n_kinds++] = (page_kind){ .bytes = bytes };
+        store->kinds[kind].n += (int32_t)(blocks * spec->n_kv_heads);
+    }
+    if (store->n_kinds == 1) store->kinds[0].n = (int32_t)spec->n_pages;
+    if (store->n_kinds > 1 && blocks * heads != spec->n_pages)
+        return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
+                              spec->n_pages, heads);
+    for (int32_t i = 1; i < store->n_kinds; i++) store->kinds[i].first = store->kinds[i - 1].first + store->kinds[i - 1].n;
+    return WEIR_OK;
+}
+
+size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
+{
+    const int64_t heads = heads_of(spec);
+    return heads > 0
+               ? (size_t)(spec->n_pages / heads) * weir_kv_block_bytes(spec) + (size_t)(spec->n_pages % heads) * weir_kv_page_bytes(spec, 0)
+               : 0;
+}
+
+static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
+{
+    for (int32_t i = 0; i < store->n_kinds; i++) {
+        size_t bytes;
+        if (!weir_mul_size(&bytes, (size_t)store->kinds[i].n, store->kinds[i].bytes) || !weir_add_size(&store->bytes, store->bytes, bytes))
+            return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages of %zu bytes does not fit in memory",
+                                  store->spec.n_pages, store->kinds[i].bytes);
+    }
+    return WEIR_OK;
+}
+
+/* One block of refs, free, dirty: widest first. */
+static weir_status open_books(weir_kv_store *store, weir_error *error)
+{
+    const size_t n = (size_t)store->spec.n_pages;
+    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES, n * weir_kv_book_bytes(), error));
+    store->refs = store->books;
+    store->free = store->refs + n;
+    store->dirty = (bool *)(store->free + n);
+    return WEIR_OK;
+}
+
+/* All pages are free, low ones on top: they stay warm. */
+static void fill_kinds(weir_kv_store *store)
+{
+    char *memory = store->memory;
+    for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
+        kind->memory = memory;
+        kind->n_free = kind->n;
+        memory += (size_t)kind->n * kind->bytes;
+        for (int32_t i = 0; i < kind->n; i++) store->free[kind->first + i] = kind->first + kind->n - 1 - i;
+    }
+}
+
+static weir_status open_pool(weir_kv_store *store, weir_error *error)
+{
+    WEIR_TRY(find_kinds(store, error));
+    WEIR_TRY(sum_bytes(store, error));
+    if (store->bytes == 0) return WEIR_OK;
+    WEIR_TRY(open_books(store, error));
+    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error));
+    fill_kinds(store);
+    return WEIR_OK;
+}
 
 weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error)
 {
@@ -30,83 +152,140 @@ weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, we
         return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages);
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
-    *store = (weir_kv_store){ .spec = *spec, .ledger = ledger, .page_bytes = weir_kv_page_bytes(spec), .n_free = spec->n_pages };
-    const size_t n = (size_t)spec->n_pages;
-    weir_status  status = WEIR_OK;
-    store->refs = calloc(n + 1, sizeof *store->refs);
-    store->free = calloc(n + 1, sizeof *store->free);
-    store->dirty = calloc(n + 1, sizeof *store->dirty);
-    if (!weir_mul_size(&store->bytes, n, store->page_bytes))
-        status = weir_error_set(error, WEIR_EINVAL, "a KV store of %zu pages of %zu bytes does not fit in memory", n, store->page_bytes);
-    else if (store->refs == NULL || store->free == NULL || store->dirty == NULL)
-        status = weir_error_set(error, WEIR_ENOMEM, "no memory for the tables of %zu KV pages", n);
-    else if (n > 0)
-        status = weir_ledger_alloc(ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error);
-    if (status != WEIR_OK) {
+    *store = (weir_kv_store){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages };
+    const weir_status status = open_pool(store, error);
+    if (status != WEIR_OK)
         weir_kv_store_close(store);
-        return status;
-    }
-    for (size_t i = 0; i < n; i++) store->free[i] = (int32_t)(n - 1 - i); /* low pages first: they stay warm */
-    *out = store;
-    return WEIR_OK;
+    else
+        *out = store;
+    return status;
 }
 
 void weir_kv_store_close(weir_kv_store *store)
 {
     if (store == NULL) return;
     if (store->memory != NULL) weir_ledger_free(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
-    free(store->refs);
-    free(store->free);
-    free(store->dirty);
+    weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES, (size_t)store->spec.n_pages * weir_kv_book_bytes());
     free(store);
 }
 
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
 int64_t             weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
-static int32_t page_number(const weir_kv_store *store, const void *page)
+static page_kind *kind_of(const weir_kv_store *store, size_t page_bytes)
 {
-    return (int32_t)((size_t)((const char *)page - store->memory) / store->page_bytes);
+    const page_kind *kind = store->kinds;
+    while (kind->bytes != page_bytes) kind++;
+    return (page_kind *)kind;
 }
 
-static void *take_page(weir_kv_store *store, const void *copy_of)
+static page_kind *kind_at(const weir_kv_store *store, const void *page)
 {
-    WEIR_ASSERT(store->n_free > 0);
-    const int32_t number = store->free[--store->n_free];
-    char *const   page = store->memory + (size_t)number * store->page_bytes;
+    const page_kind *kind = store->kinds + store->n_kinds - 1;
+    while ((const char *)page < kind->memory) kind--;
+    return (page_kind *)kind;
+}
+
+static int32_t page_number(const weir_kv_store *store, const void *page)
+{
+    const page_kind *const kind = kind_at(store, page);
+    return kind->first + (int32_t)((size_t)((const char *)page - kind->memory) / kind->bytes);
+}
+
+static void *take_page(weir_kv_store *store, page_kind *kind, const void *copy_of)
+{
+    WEIR_ASSERT(kind->n_free > 0);
+    const int32_t number = store->free[kind->first + --kind->n_free];
+    char *const   page = kind->memory + (size_t)(number - kind->first) * kind->bytes;
+    store->n_free--;
     store->refs[number] = 1;
     if (copy_of != NULL)
-        memcpy(page, copy_of, store->page_bytes);
+        memcpy(page, copy_of, kind->bytes);
     else if (store->dirty[number])
-        memset(page, 0, store->page_bytes);
+        memset(page, 0, kind->bytes);
     store->dirty[number] = true;
     return page;
 }
 
-static void drop_page(weir_kv_store *store, void *page)
+void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[page_number(store, page)]++; }
+
+int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page) { return store->refs[page_number(store, page)]; }
+
+void weir_kv_page_drop(weir_kv_store *store, void *page)
 {
     const int32_t number = page_number(store, page);
     WEIR_ASSERT(store->refs[number] > 0);
-    if (--store->refs[number] == 0) store->free[store->n_free++] = number;
+    if (--store->refs[number] > 0) return;
+    page_kind *const kind = kind_at(store, page);
+    store->free[kind->first + kind->n_free++] = number;
+    store->n_free++;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------------------------------- */
+static void place_open_rows(weir_kv_table *table, const weir_kv_spec *spec)
+{
+    char *at = table->open_memory;
+    table->open = table->pages + page_entries(spec, spec->max_rows);
+    for (int64_t h = 0; h < heads_of(spec); h++) {
+        const size_t bytes = open_bytes(spec, h / spec->n_kv_heads);
+        table->open[h] = bytes > 0 ? at : NULL;
+        at += bytes;
+    }
 }
 
 weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error)
 {
-    *table = (weir_kv_table){ .capacity = pages_per_head(store->spec.max_rows) };
-    const size_t n = (size_t)(heads_of(&store->spec) * table->capacity);
-    table->pages = calloc(n + 1, sizeof *table->pages);
-    return table->pages != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a table of %zu KV pages", n);
+    const weir_kv_spec *const spec = &store->spec;
+    *table = (weir_kv_table){ .capacity = pages_per_head(spec->max_rows) };
+    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES, weir_kv_table_bytes(spec, spec->max_rows),
+                               error));
+    if (!weir_kv_is_paged(spec)) return WEIR_OK;
+    const weir_status status = weir_ledger_alloc(store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
+    if (status == WEIR_OK)
+        place_open_rows(table, spec);
+    else
+        weir_kv_table_close(table, store);
+    return status;
 }
 
 void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
 {
+    const weir_kv_spec *const spec = &store->spec;
     if (table->pages == NULL) return;
     weir_kv_truncate(table, store, 0);
-    free(table->pages);
+    weir_ledger_free(store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec));
+    weir_ledger_free(store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES, weir_kv_table_bytes(spec, spec->max_rows));
     *table = (weir_kv_table){ 0 };
 }
 
-static bool is_shared(const weir_kv_store *store, const void *page) { return store->refs[page_number(store, page)] > 1; }
+static bool is_shared(const weir_kv_store *store, const void *page) { return weir_kv_page_refs(store, page) > 1; }
+
+void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages)
+{
+    const int64_t heads = heads_of(&store->spec);
+    WEIR_ASSERT(page < table->capacity);
+    for (int64_t h = 0; h < heads; h++) {
+        void **const at = &table->pages[h * table->capacity + page];
+        WEIR_ASSERT(*at == NULL);
+        weir_kv_page_hold(store, pages[h]);
+        *at = pages[h];
+    }
+    if (page >= table->n_pages) table->n_pages = page + 1;
+}
+
+/* Has every kind `n` pages for each of its heads? All sequences take pages of all heads together, but other holders need not. */
+static bool has_free(const weir_kv_store *store, int64_t n)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    int64_t                   wanted[KINDS] = { 0 };
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const page_kind *const kind = kind_of(store, weir_kv_page_bytes(spec, layer));
+        int64_t *const         want = &wanted[kind - store->kinds];
+        *want += n * spec->n_kv_heads;
+        if (*want > kind->n_free) return false;
+    }
+    return true;
+}
 
 weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
@@ -116,15 +295,16 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     /* All heads of a sequence are shared together, so the first one tells for all. */
     const bool    copy = last < table->n_pages && is_shared(store, table->pages[last]);
     const int64_t grow = want > table->n_pages ? want - table->n_pages : 0;
-    if (heads * (grow + (copy ? 1 : 0)) > store->n_free) return WEIR_EFULL;
-    for (int64_t h = 0; h < heads; h++) {
-        void **const pages = table->pages + h * table->capacity;
+    if ((grow > 0 || copy) && !has_free(store, grow + (copy ? 1 : 0))) return WEIR_EFULL;
+    for (int64_t h = 0; (grow > 0 || copy) && h < heads; h++) {
+        void **const     pages = table->pages + h * table->capacity;
+        page_kind *const kind = kind_of(store, weir_kv_page_bytes(&store->spec, h / store->spec.n_kv_heads));
         if (copy) {
             void *const shared = pages[last];
-            pages[last] = take_page(store, shared);
-            drop_page(store, shared);
+            pages[last] = take_page(store, kind, shared);
+            weir_kv_page_drop(store, shared);
         }
-        for (int64_t p = table->n_pages; p < want; p++) pages[p] = take_page(store, NULL);
+        for (int64_t p = table->n_pages; p < want; p++) pages[p] = take_page(store, kind, NULL);
     }
     if (want > table->n_pages) table->n_pages = want;
     return WEIR_OK;
@@ -139,11 +319,12 @@ void weir_kv_commit(weir_kv_table *table, int64_t rows)
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows);
+    WEIR_ASSERT(table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 || rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS);
     const int64_t heads = heads_of(&store->spec), keep = pages_per_head(rows);
     for (int64_t h = 0; h < heads; h++) {
         void **const pages = table->pages + h * table->capacity;
         for (int64_t p = keep; p < table->n_pages; p++) {
-            drop_page(store, pages[p]);
+            weir_kv_page_drop(store, pages[p]);
             pages[p] = NULL;
         }
     }
@@ -158,10 +339,12 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
     for (int64_t h = 0; h < heads; h++) {
         for (int64_t p = 0; p < n; p++) {
             void *const page = src->pages[h * src->capacity + p];
-            store->refs[page_number(store, page)]++;
+            weir_kv_page_hold(store, page);
             dst->pages[h * dst->capacity + p] = page;
         }
     }
     dst->n_pages = heads > 0 ? n : 0;
     dst->n_rows = src->n_rows;
+    if (dst->open != NULL && src->n_rows % WEIR_PAGE_TOKENS != 0)
+        memcpy(dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec));
 }

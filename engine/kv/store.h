@@ -1,12 +1,16 @@
 /* engine/kv/store.h - paged KV memory: a fixed number of pages, tables per (sequence, layer, KV head), reference counts, copy on write.
  *
- *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_page.h)
- *   table  pages [layers, KV heads, capacity] of one sequence
+ *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h). Layers may differ in their formats: pages of
+ *          equal size are one kind, and each kind has its part of the pool, for as many tokens as the others.
+ *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page where a format needs them
  * Invariants
- *   1 A page is free, or held by refs >= 1 tables; the pool never grows: the byte budget is the number of pages.
+ *   1 A page is free, or held by refs >= 1 tables and other holders; the pool never grows: the byte budget is the number of pages.
  *   2 Rows [0, n_rows) of a table are visible and never rewritten while shared; rows past n_rows are scratch of the running step.
  *   3 A table that will write into a page holds it alone: weir_kv_reserve copies a shared last page first.
- *   4 A page handed out is zero, or a copy: kernels may multiply unwritten rows by a zero probability.
+ *   4 A page handed out is zero, or a copy: kernels may multiply unwritten rows by a zero probability. Open rows that were not written are
+ *     those of an earlier page, or zero: finite, which is as good.
+ *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a closed page is never opened again, so a
+ *     text in such a format is kept and continued at multiples of 64 tokens only (weir_kv_is_paged).
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -14,7 +18,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
-#include "kernels/abi/kv_page.h"
+#include "kernels/abi/kv_format.h"
 #include "offload/ledger.h"
 
 #ifdef __cplusplus
@@ -22,30 +26,46 @@ extern "C" {
 #endif
 
 typedef struct weir_kv_spec {
-    int64_t    n_layers, n_kv_heads, key_dim, value_dim; /* n_layers: those that keep KV rows */
-    weir_dtype dtype;                                    /* f16 or f32 */
-    int64_t    n_pages;                                  /* of the pool */
-    int64_t    max_rows;                                 /* window: rows of one sequence */
+    int64_t             n_layers, n_kv_heads, key_dim, value_dim; /* n_layers: those that keep KV rows */
+    const weir_kv_pair *formats;  /* [n_layers], borrowed: outlives the store; each accepts the widths */
+    int64_t             n_pages;  /* of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size */
+    int64_t             max_rows; /* window: rows of one sequence */
 } weir_kv_spec;
 
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void  **pages; /* [n_layers, n_kv_heads, capacity]; owned */
+    void  **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
+    void  **open; /* [n_layers, n_kv_heads] open rows of page n_rows / 64, NULL where the layer has none; NULL: no layer has */
+    void   *open_memory; /* owned, on the ledger */
     int64_t capacity; /* pages per head */
     int64_t n_pages;  /* per head, held now */
     int64_t n_rows;   /* visible */
 } weir_kv_table;
 
-size_t weir_kv_page_bytes(const weir_kv_spec *spec);
+/* ---- sizes --------------------------------------------------------------------------------------------------------- */
+size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer);
+/* 64 tokens of one sequence, over all layers and heads. */
+size_t weir_kv_block_bytes(const weir_kv_spec *spec);
+size_t weir_kv_pool_bytes(const weir_kv_spec *spec);
 /* Pages that `rows` rows of one sequence take, over all layers and heads. */
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows);
+/* The open rows of one sequence, over all layers and heads, on the account kv; 0: no format has any. */
+size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec);
+/* Texts can be cut at multiples of 64 tokens only. */
+bool weir_kv_is_paged(const weir_kv_spec *spec);
 
+/* What the account page_tables holds: for one page of the pool, and for the table of one sequence of `rows` rows. */
+size_t weir_kv_book_bytes(void);
+size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows);
+
+/* ---- the pool -------------------------------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error);
 void                        weir_kv_store_close(weir_kv_store *store); /* after its tables */
 const weir_kv_spec         *weir_kv_store_spec(const weir_kv_store *store);
 int64_t                     weir_kv_store_free_pages(const weir_kv_store *store);
 
+/* ---- tables ---------------------------------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error);
 void                        weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
 
@@ -53,9 +73,17 @@ void                        weir_kv_table_close(weir_kv_table *table, weir_kv_st
 WEIR_MUST_CHECK weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t rows);
 /* The written rows become visible. */
 void weir_kv_commit(weir_kv_table *table, int64_t rows);
-/* Keeps the first `rows` rows; pages past them go back. */
+/* Keeps the first `rows` rows; pages past them go back. Where texts are paged: a multiple of 64, or in the last page. */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows);
-/* dst (empty) shares all visible rows of src. */
+/* The table's page number `page` becomes pages [layers * KV heads], shared. */
+void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages);
+
+/* For holders of pages that are no tables. */
+void    weir_kv_page_hold(weir_kv_store *store, const void *page);
+void    weir_kv_page_drop(weir_kv_store *store, void *page);
+int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
+
+/* dst (empty) shares all visible rows of src; open rows are copied. */
 void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store);
 
 #ifdef __cplusplus

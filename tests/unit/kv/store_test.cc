@@ -13,11 +13,15 @@ namespace {
 
 class Store : public ::testing::Test {
   protected:
-    void open(int64_t n_pages, int64_t max_rows = 640)
+    using Formats = std::vector<weir_kv_pair>;
+    static constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 };
+
+    void open(int64_t n_pages, int64_t max_rows = 640, const Formats &formats = { f16, f16 }, int64_t dim = 8)
     {
+        formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = { 2, 3, 8, 8, WEIR_F16, n_pages, max_rows };
+        spec_ = { (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -35,13 +39,14 @@ class Store : public ::testing::Test {
     weir_ledger   *ledger_ = nullptr;
     weir_kv_store *store_ = nullptr;
     weir_kv_spec   spec_ = {};
+    Formats        formats_;
     weir_error     error_ = {};
 };
 
 TEST_F(Store, ChargesThePoolOnceAndGivesPagesBack)
 {
     open(60);
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 60 * weir_kv_page_bytes(&spec_));
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 60 * weir_kv_page_bytes(&spec_, 0));
     weir_kv_table t = table();
     ASSERT_EQ(weir_kv_reserve(&t, store_, 65), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 2 * 6);
@@ -69,7 +74,7 @@ TEST_F(Store, SharesAndCopiesOnWrite)
     open(60);
     weir_kv_table a = table(), b = table();
     ASSERT_EQ(weir_kv_reserve(&a, store_, 100), WEIR_OK);
-    for (int h = 0; h < 6; h++) memset(a.pages[h * a.capacity + 1], 'a' + h, weir_kv_page_bytes(&spec_));
+    for (int h = 0; h < 6; h++) memset(a.pages[h * a.capacity + 1], 'a' + h, weir_kv_page_bytes(&spec_, 0));
     weir_kv_commit(&a, 100);
     weir_kv_share(&b, &a, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 12);
@@ -79,7 +84,7 @@ TEST_F(Store, SharesAndCopiesOnWrite)
     EXPECT_EQ(a.pages[0], b.pages[0]) << "the full page stays shared";
     for (int h = 0; h < 6; h++) {
         EXPECT_NE(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1]);
-        EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1], weir_kv_page_bytes(&spec_)), 0);
+        EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1], weir_kv_page_bytes(&spec_, 0)), 0);
     }
     ASSERT_EQ(weir_kv_reserve(&a, store_, 101), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 18) << "a holds its last page alone by now";
@@ -94,12 +99,88 @@ TEST_F(Store, RecycledPagesAreZero)
     open(6);
     weir_kv_table t = table();
     ASSERT_EQ(weir_kv_reserve(&t, store_, 1), WEIR_OK);
-    memset(t.pages[0], 0xff, weir_kv_page_bytes(&spec_));
+    memset(t.pages[0], 0xff, weir_kv_page_bytes(&spec_, 0));
     weir_kv_truncate(&t, store_, 0);
     ASSERT_EQ(weir_kv_reserve(&t, store_, 1), WEIR_OK);
-    const std::vector<char> zero(weir_kv_page_bytes(&spec_));
+    const std::vector<char> zero(weir_kv_page_bytes(&spec_, 0));
     for (int h = 0; h < 6; h++) EXPECT_EQ(memcmp(t.pages[h * t.capacity], zero.data(), zero.size()), 0);
     weir_kv_table_close(&t, store_);
+}
+
+/* Every page of every layer is its own memory, of the size of its layer, in one pool. */
+TEST_F(Store, LayersMayDifferInTheirFormats)
+{
+    const Formats formats = { f16, { WEIR_KV_Q8_0, WEIR_KV_TURBO4 }, { WEIR_KV_Q8_0, WEIR_KV_TURBO4 }, f16, { WEIR_KV_F16, WEIR_KV_Q4_0 } };
+    open(5 * 3 * 6, 640, formats, 64);
+    size_t block = 0;
+    for (const weir_kv_pair &format : formats) block += 3 * (size_t)weir_kv_bytes(format.k, format.v, 64, 64);
+    EXPECT_EQ(weir_kv_block_bytes(&spec_), block);
+    EXPECT_EQ(weir_kv_pool_bytes(&spec_), 6 * block);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 6 * block);
+    weir_kv_table a = table(), b = table();
+    for (int round = 0; round < 2; round++) {
+        ASSERT_EQ(weir_kv_reserve(&a, store_, 64 * 4), WEIR_OK);
+        ASSERT_EQ(weir_kv_reserve(&b, store_, 64 * 2), WEIR_OK);
+        EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
+        EXPECT_EQ(weir_kv_reserve(&b, store_, 64 * 2 + 1), WEIR_EFULL);
+        int        tag = 0;
+        const auto each = [&](const auto &use) {
+            tag = 0;
+            for (const weir_kv_table *t : { &a, &b })
+                for (int h = 0; h < 15; h++)
+                    for (int64_t p = 0; p < t->n_pages; p++)
+                        use((char *)t->pages[h * t->capacity + p], weir_kv_page_bytes(&spec_, h / 3), (char)(1 + tag++));
+        };
+        each([](char *page, size_t bytes, char) {
+            for (size_t i = 0; i < bytes; i++) ASSERT_EQ(page[i], 0);
+        });
+        each([](char *page, size_t bytes, char value) { memset(page, value, bytes); });
+        each([](char *page, size_t bytes, char value) {
+            for (size_t i = 0; i < bytes; i++) ASSERT_EQ(page[i], value);
+        });
+        weir_kv_truncate(&a, store_, 0);
+        weir_kv_truncate(&b, store_, 0);
+        EXPECT_EQ(weir_kv_store_free_pages(store_), 90);
+    }
+    weir_kv_table_close(&a, store_);
+    weir_kv_table_close(&b, store_);
+}
+
+TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
+{
+    const size_t       caps[WEIR_TIER_COUNT] = {};
+    const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
+    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640 };
+    ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+    EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
+    EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
+}
+
+/* Rows that wait for their page to be full are one table's own, and a fork's copy of them goes its own way. */
+TEST_F(Store, OpenRowsAreOnesOwn)
+{
+    open(60, 640, { { WEIR_KV_INT8, WEIR_KV_KIVI2 }, f16 }, 32);
+    EXPECT_TRUE(weir_kv_is_paged(&spec_));
+    const size_t  pool = weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), open = 2 * 64 * 32 * 2;
+    weir_kv_table a = table(), b = table();
+    EXPECT_EQ(weir_kv_open_rows_bytes(&spec_), 3 * open);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool + 2 * 3 * open);
+    for (int h = 0; h < 6; h++) ASSERT_EQ(a.open[h] != nullptr, h < 3) << "f16 has none";
+    ASSERT_EQ(weir_kv_reserve(&a, store_, 100), WEIR_OK);
+    for (int h = 0; h < 3; h++) memset(a.open[h], 'a' + h, open);
+    weir_kv_commit(&a, 100);
+    weir_kv_share(&b, &a, store_);
+    for (int h = 0; h < 3; h++) {
+        EXPECT_NE(a.open[h], b.open[h]);
+        EXPECT_EQ(memcmp(a.open[h], b.open[h], open), 0);
+        memset(b.open[h], 'z', open);
+        EXPECT_EQ(*(char *)a.open[h], 'a' + h);
+    }
+    weir_kv_truncate(&a, store_, 70);
+    weir_kv_truncate(&a, store_, 64);
+    weir_kv_table_close(&a, store_);
+    weir_kv_table_close(&b, store_);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool);
 }
 
 /* Random forks, growth, rewinds and ends against a model that counts pages by hand. */

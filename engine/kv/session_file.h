@@ -1,0 +1,76 @@
+/* engine/kv/session_file.h - a kept text in a file: token ids, KV pages and recurrent states, for a process that comes later.
+ *
+ * docs/session-format.md has the layout. A file appears under its name whole or not at all; what is read is believed only after its
+ * checksum. Texts whose format has open rows are cut at whole pages before they come here. Pages go out and come in as bytes: what they hold is the business of the KV format that the header names. */
+#pragma once
+#include "engine/kv/prefix.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    WEIR_SESSION_VERSION = 1,
+    WEIR_SESSION_ALIGNMENT = 4096,
+    WEIR_SESSION_FORMAT = 80,
+    WEIR_SESSION_POLICY = 64,
+    WEIR_SESSION_STATES = 16
+};
+
+/* What must be equal for rows of one process to be of use to another. */
+typedef struct weir_session_identity {
+    uint64_t model[2];     /* digest of architecture, shapes and weights */
+    uint64_t tokenizer[2]; /* digest of the vocabulary; 0: none */
+    char     format[WEIR_SESSION_FORMAT]; /* of K and V rows, with the layers that differ */
+    char     policy[WEIR_SESSION_POLICY]; /* which rows stay */
+    int64_t  n_layers, n_kv_heads, key_dim, value_dim, state_bytes;
+    int64_t  block_bytes; /* the pages of 64 tokens over all layers and heads */
+} weir_session_identity;
+
+/* A text to be written: all borrowed, and not changed meanwhile. */
+typedef struct weir_session_text {
+    const int32_t          *tokens; /* [n_tokens] */
+    int32_t                 n_tokens, n_states;
+    const char             *salt;   /* as weir_prefix_next gives it */
+    void *const            *pages;  /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each */
+    int64_t                 page_stride;
+    const weir_kv_spec     *spec; /* of the pages */
+    const weir_prefix_mark *states; /* [n_states], ascending; at most WEIR_SESSION_STATES */
+    bool                    is_automatic; /* nobody asked for it: may be deleted when there are too many */
+} weir_session_text;
+
+/* 0: out of range. */
+size_t                      weir_session_file_bytes(const weir_session_identity *identity, int32_t n_tokens, int32_t n_states, size_t salt);
+WEIR_MUST_CHECK weir_status weir_session_write(const char *path, const weir_session_identity *identity, const weir_session_text *text,
+                                               size_t *n_bytes, weir_error *error);
+
+typedef struct weir_session_header {
+    weir_session_identity identity;
+    int64_t               created; /* seconds since 1970 */
+    size_t                bytes, salt_bytes;
+    int32_t               n_tokens, n_states;
+    bool                  is_automatic;
+} weir_session_header;
+
+typedef struct weir_session_reader weir_session_reader;
+
+/* Reads and checks the header. EFORMAT: damaged, or no session; EUNSUPPORTED: of another version; EIO, ENOTFOUND. */
+WEIR_MUST_CHECK weir_status weir_session_open(weir_session_reader **out, const char *path, weir_error *error);
+void                        weir_session_close(weir_session_reader *reader); /* NULL-safe */
+const weir_session_header  *weir_session_header_of(const weir_session_reader *reader);
+/* EMISMATCH: the text says what differs. */
+WEIR_MUST_CHECK weir_status weir_session_check(const weir_session_reader *reader, const weir_session_identity *own, weir_error *error);
+
+/* The sections, in the order of the file. On failure what was written to is of no use. tokens [n_tokens]: below n_vocab. */
+WEIR_MUST_CHECK weir_status weir_session_read_tokens(weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_session_read_salt(weir_session_reader *reader, char salt[WEIR_PREFIX_SALT + 1], weir_error *error);
+/* places [n_states]: ascending numbers of tokens. */
+WEIR_MUST_CHECK weir_status weir_session_read_places(weir_session_reader *reader, int32_t *places, weir_error *error);
+/* states [n_states] of state_bytes each; two may be the same memory, which then holds the later one. */
+WEIR_MUST_CHECK weir_status weir_session_read_states(weir_session_reader *reader, float *const *states, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_session_read_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride,
+                                                    const weir_kv_spec *spec, weir_error *error);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,191 @@
+/* engine/kv/session_layout.c - the header of a session file: numbers to bytes and back, nothing believed on the way. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "engine/kv/session_internal.h"
+
+enum { /* byte offsets in the header */
+       AT_VERSION = 8,
+       AT_HEADER_BYTES = 12,
+       AT_FILE_BYTES = 16,
+       AT_CREATED = 24,
+       AT_MODEL = 32,
+       AT_TOKENIZER = 48,
+       AT_FORMAT = 64,
+       AT_POLICY = 144,
+       AT_PAGE_TOKENS = 208,
+       AT_PAGE_LAYOUT = 212,
+       AT_SHAPE = 216,
+       AT_N_TOKENS = 264,
+       AT_N_STATES = 272,
+       AT_FLAGS = 280,
+       AT_N_SECTIONS = 288,
+       AT_SECTIONS = 296,
+       SECTION_BYTES = 40,
+       AT_END = AT_SECTIONS + SESSION_SECTIONS * SECTION_BYTES,
+       AT_CHECKSUM = SESSION_HEADER - 8,
+       FLAG_AUTOMATIC = 1
+};
+
+static void put32(unsigned char *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> (8 * i));
+}
+
+static void put64(unsigned char *at, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) at[i] = (unsigned char)(value >> (8 * i));
+}
+
+static uint32_t get32(const unsigned char *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static uint64_t get64(const unsigned char *at) { return get32(at) | (uint64_t)get32(at + 4) << 32; }
+
+static bool is_size(int64_t value, int64_t least, int64_t most) { return value >= least && value <= most; }
+
+bool session_layout_of(session_layout *layout, const weir_session_header *header)
+{
+    const weir_session_identity *const id = &header->identity;
+    const bool is_sane = is_size(id->n_layers, 1, 1 << 16) && is_size(id->n_kv_heads, 1, 1 << 16) && is_size(id->key_dim, 1, 1 << 20) &&
+                         is_size(id->value_dim, 1, 1 << 20) && is_size(id->block_bytes, 1, INT64_C(1) << 36) &&
+                         is_size(id->state_bytes, 0, INT64_C(1) << 40) && header->n_tokens >= 1 && header->n_states >= 0 &&
+                         header->n_states <= WEIR_SESSION_STATES && header->n_states <= header->n_tokens &&
+                         (header->n_states == 0) == (id->state_bytes == 0) && header->salt_bytes >= 1 &&
+                         header->salt_bytes <= WEIR_PREFIX_SALT;
+    if (!is_sane) return false;
+    layout->n_heads = id->n_layers * id->n_kv_heads;
+    layout->n_blocks = ((int64_t)header->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    size_t sizes[SESSION_SECTIONS] = { [SESSION_TOKENS] = (size_t)header->n_tokens * 4,
+                                       [SESSION_SALT] = header->salt_bytes,
+                                       [SESSION_PLACES] = (size_t)header->n_states * 4,
+                                       [SESSION_STATES] = (size_t)header->n_states * (size_t)id->state_bytes };
+    if (!weir_mul_size(&sizes[SESSION_PAGES], (size_t)layout->n_blocks, (size_t)id->block_bytes)) return false;
+    size_t at = SESSION_HEADER;
+    for (int i = 0; i < SESSION_SECTIONS; i++) {
+        layout->sections[i] = (session_section){ .offset = at, .size = sizes[i] };
+        size_t padded;
+        if (!weir_align_size(&padded, sizes[i], WEIR_SESSION_ALIGNMENT) || !weir_add_size(&at, at, padded)) return false;
+    }
+    layout->file_bytes = at;
+    return at <= INT64_MAX;
+}
+
+size_t weir_session_file_bytes(const weir_session_identity *identity, int32_t n_tokens, int32_t n_states, size_t salt)
+{
+    session_layout            layout;
+    const weir_session_header header = { .identity = *identity, .n_tokens = n_tokens, .n_states = n_states, .salt_bytes = salt };
+    return session_layout_of(&layout, &header) ? layout.file_bytes : 0;
+}
+
+void session_header_encode(unsigned char out[SESSION_HEADER], const weir_session_header *header, const session_layout *layout)
+{
+    const weir_session_identity *const id = &header->identity;
+    const int64_t shape[] = { id->n_layers, id->n_kv_heads, id->key_dim, id->value_dim, id->block_bytes, id->state_bytes };
+    memset(out, 0, SESSION_HEADER);
+    memcpy(out, SESSION_MAGIC, 8);
+    put32(out + AT_VERSION, WEIR_SESSION_VERSION);
+    put32(out + AT_HEADER_BYTES, SESSION_HEADER);
+    put64(out + AT_FILE_BYTES, layout->file_bytes);
+    put64(out + AT_CREATED, (uint64_t)header->created);
+    for (int i = 0; i < 2; i++) put64(out + AT_MODEL + 8 * i, id->model[i]), put64(out + AT_TOKENIZER + 8 * i, id->tokenizer[i]);
+    memcpy(out + AT_FORMAT, id->format, sizeof id->format);
+    memcpy(out + AT_POLICY, id->policy, sizeof id->policy);
+    put32(out + AT_PAGE_TOKENS, WEIR_PAGE_TOKENS);
+    put32(out + AT_PAGE_LAYOUT, SESSION_PAGE_LAYOUT);
+    for (int i = 0; i < 6; i++) put64(out + AT_SHAPE + 8 * i, (uint64_t)shape[i]);
+    put64(out + AT_N_TOKENS, (uint64_t)header->n_tokens);
+    put64(out + AT_N_STATES, (uint64_t)header->n_states);
+    put64(out + AT_FLAGS, header->is_automatic ? FLAG_AUTOMATIC : 0);
+    put64(out + AT_N_SECTIONS, SESSION_SECTIONS);
+    for (int i = 0; i < SESSION_SECTIONS; i++) {
+        unsigned char *const at = out + AT_SECTIONS + i * SECTION_BYTES;
+        put32(at, (uint32_t)i + 1);
+        put64(at + 8, layout->sections[i].offset);
+        put64(at + 16, layout->sections[i].size);
+        put64(at + 24, layout->sections[i].hash[0]);
+        put64(at + 32, layout->sections[i].hash[1]);
+    }
+    put64(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM));
+}
+
+static weir_status damaged(const char *path, const char *what, weir_error *error)
+{
+    return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %s; delete it or put back a good copy", path, what);
+}
+
+static bool is_zero(const unsigned char *at, size_t size)
+{
+    size_t i = 0;
+    while (i < size && at[i] == 0) i++;
+    return i == size;
+}
+
+/* The texts of the header end within their fields, with zeros behind them. */
+static bool get_text(char *out, const unsigned char *at, size_t size)
+{
+    memcpy(out, at, size);
+    const size_t n = strnlen(out, size);
+    return n < size && is_zero(at + n, size - n);
+}
+
+static weir_status decode_sections(session_layout *layout, const unsigned char *bytes, const char *path, weir_error *error)
+{
+    for (int i = 0; i < SESSION_SECTIONS; i++) {
+        const unsigned char *const at = bytes + AT_SECTIONS + i * SECTION_BYTES;
+        session_section *const     section = &layout->sections[i];
+        if (get32(at) != (uint32_t)i + 1 || get32(at + 4) != 0 || get64(at + 8) != section->offset || get64(at + 16) != section->size)
+            return damaged(path, "a section is not where it belongs", error);
+        section->hash[0] = get64(at + 24);
+        section->hash[1] = get64(at + 32);
+    }
+    return WEIR_OK;
+}
+
+/* Version first: what stands behind it may mean anything in another one, the checksum too. */
+static weir_status check_frame(const unsigned char *bytes, const char *path, weir_error *error)
+{
+    const uint32_t version = get32(bytes + AT_VERSION);
+    if (memcmp(bytes, SESSION_MAGIC, 8) != 0) return weir_error_set(error, WEIR_EFORMAT, "%s: this is no session file", path);
+    if (version != WEIR_SESSION_VERSION)
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "%s: a session file of version %" PRIu32 ", this program reads version %d; use the program that wrote it",
+                              path, version, (int)WEIR_SESSION_VERSION);
+    if (get64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM)) return damaged(path, "the header's checksum is wrong", error);
+    if (get32(bytes + AT_HEADER_BYTES) != SESSION_HEADER || get64(bytes + AT_N_SECTIONS) != SESSION_SECTIONS ||
+        get32(bytes + AT_PAGE_TOKENS) != WEIR_PAGE_TOKENS || get32(bytes + AT_PAGE_LAYOUT) != SESSION_PAGE_LAYOUT ||
+        get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC || !is_zero(bytes + AT_END, AT_CHECKSUM - AT_END))
+        return damaged(path, "the header holds numbers that version 1 does not have", error);
+    return WEIR_OK;
+}
+
+weir_status session_header_decode(weir_session_header *header, session_layout *layout, const unsigned char bytes[SESSION_HEADER],
+                                  uint64_t file_bytes, const char *path, weir_error *error)
+{
+    WEIR_TRY(check_frame(bytes, path, error));
+    *header = (weir_session_header){ .created = (int64_t)get64(bytes + AT_CREATED), .is_automatic = get64(bytes + AT_FLAGS) != 0 };
+    weir_session_identity *const id = &header->identity;
+    int64_t *const shape[] = { &id->n_layers, &id->n_kv_heads, &id->key_dim, &id->value_dim, &id->block_bytes, &id->state_bytes };
+    for (int i = 0; i < 2; i++) id->model[i] = get64(bytes + AT_MODEL + 8 * i), id->tokenizer[i] = get64(bytes + AT_TOKENIZER + 8 * i);
+    for (int i = 0; i < 6; i++) *shape[i] = (int64_t)get64(bytes + AT_SHAPE + 8 * i);
+    if (!get_text(id->format, bytes + AT_FORMAT, sizeof id->format) || !get_text(id->policy, bytes + AT_POLICY, sizeof id->policy))
+        return damaged(path, "a name in the header has no end", error);
+    const uint64_t n_tokens = get64(bytes + AT_N_TOKENS), n_states = get64(bytes + AT_N_STATES),
+                   salt = get64(bytes + AT_SECTIONS + SESSION_SALT * SECTION_BYTES + 16);
+    if (n_tokens > INT32_MAX || n_states > WEIR_SESSION_STATES || salt > WEIR_PREFIX_SALT)
+        return damaged(path, "a count in the header is out of range", error);
+    header->n_tokens = (int32_t)n_tokens;
+    header->n_states = (int32_t)n_states;
+    header->salt_bytes = (size_t)salt;
+    if (!session_layout_of(layout, header)) return damaged(path, "a size in the header is out of range", error);
+    if (get64(bytes + AT_FILE_BYTES) != layout->file_bytes) return damaged(path, "the header's sizes do not add up", error);
+    if (file_bytes != layout->file_bytes)
+        return weir_error_set(error, WEIR_EFORMAT,
+                              "%s: damaged: %" PRIu64 " bytes, the header says %" PRIu64 "; delete it or put back a good copy", path,
+                              file_bytes, layout->file_bytes);
+    header->bytes = (size_t)layout->file_bytes;
+    return decode_sections(layout, bytes, path, error);
+}

@@ -1,0 +1,235 @@
+/* engine/kv/session_read.c - a kept text comes in: every section is hashed as it is read, and counts only if the hash is right. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "engine/kv/session_internal.h"
+
+/* Pieces are read a few MiB at a time and hashed while they are in cache; the kernel is told what comes next, so that the disk works
+ * meanwhile. */
+enum { PIECES = 1024, PIECE_BYTES = 2 << 20, AHEAD_BYTES = 32 << 20 };
+
+struct weir_session_reader {
+    char               *path;
+    int                 fd;
+    weir_session_header header;
+    session_layout      layout;
+    XXH3_state_t       *hash;
+    uint64_t            at, end, told; /* of the section that is being read; told: the kernel knows of what is before it */
+    struct iovec        pieces[PIECES]; /* [n_pieces] to be read */
+    int                 n_pieces;
+    size_t              n_bytes; /* in them */
+};
+
+static weir_status read_at(weir_session_reader *r, struct iovec *pieces, int n_pieces, uint64_t at, weir_error *error)
+{
+    for (int first = 0; first < n_pieces;) {
+        const ssize_t n = preadv(r->fd, pieces + first, n_pieces - first, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return weir_error_set(error, n < 0 ? WEIR_EIO : WEIR_EFORMAT, "%s: cannot read at byte %" PRIu64 ": %s", r->path, at,
+                                  n < 0 ? strerror(errno) : "the file ends here");
+        at += (uint64_t)n;
+        size_t left = (size_t)n;
+        while (first < n_pieces && left >= pieces[first].iov_len) left -= pieces[first++].iov_len;
+        if (left == 0) continue;
+        pieces[first].iov_base = (char *)pieces[first].iov_base + left;
+        pieces[first].iov_len -= left;
+    }
+    return WEIR_OK;
+}
+
+static void tell_kernel(weir_session_reader *r)
+{
+    const uint64_t ahead = r->at + AHEAD_BYTES < r->end ? r->at + AHEAD_BYTES : r->end;
+    if (ahead < r->told + AHEAD_BYTES / 2 && ahead < r->end) return;
+    if (ahead > r->told) (void)posix_fadvise(r->fd, (off_t)r->told, (off_t)(ahead - r->told), POSIX_FADV_WILLNEED);
+    r->told = ahead;
+}
+
+/* What was asked for is read, then hashed in order. */
+static weir_status flush(weir_session_reader *r, weir_error *error)
+{
+    struct iovec asked[PIECES];
+    if (r->n_pieces == 0) return WEIR_OK;
+    tell_kernel(r);
+    memcpy(asked, r->pieces, (size_t)r->n_pieces * sizeof *asked);
+    WEIR_TRY(read_at(r, r->pieces, r->n_pieces, r->at, error));
+    for (int i = 0; i < r->n_pieces; i++) (void)XXH3_128bits_update(r->hash, asked[i].iov_base, asked[i].iov_len);
+    r->at += r->n_bytes;
+    r->n_pieces = 0;
+    r->n_bytes = 0;
+    return WEIR_OK;
+}
+
+static void begin_section(weir_session_reader *r, session_section_type type)
+{
+    r->at = r->told = r->layout.sections[type].offset;
+    r->end = r->at + session_padded(r->layout.sections[type].size);
+    r->n_pieces = 0;
+    r->n_bytes = 0;
+    (void)XXH3_128bits_reset(r->hash);
+}
+
+static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error *error)
+{
+    if (n == 0) return WEIR_OK;
+    r->pieces[r->n_pieces++] = (struct iovec){ out, n };
+    r->n_bytes += n;
+    return r->n_pieces == PIECES || r->n_bytes >= PIECE_BYTES ? flush(r, error) : WEIR_OK;
+}
+
+static weir_status end_section(weir_session_reader *r, session_section_type type, weir_error *error)
+{
+    static const char *const     names[SESSION_SECTIONS] = { "tokens", "salt", "places of states", "states", "pages" };
+    const session_section *const section = &r->layout.sections[type];
+    unsigned char                padding[WEIR_SESSION_ALIGNMENT];
+    WEIR_TRY(want(r, padding, (size_t)(session_padded(section->size) - section->size), error));
+    WEIR_TRY(flush(r, error));
+    const XXH128_hash_t hash = XXH3_128bits_digest(r->hash);
+    if (hash.low64 != section->hash[0] || hash.high64 != section->hash[1])
+        return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: the checksum of the %s is wrong; delete it or put back a good copy",
+                              r->path, names[type]);
+    return WEIR_OK;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+static weir_status open_file(weir_session_reader *r, weir_error *error)
+{
+    struct stat st;
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (r->fd < 0) {
+        const int reason = errno;
+        return weir_error_set(error, reason == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO, "%s: cannot open: %s", r->path,
+                              reason == ELOOP ? "it is a link" : strerror(reason));
+    }
+    if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode)) return weir_error_set(error, WEIR_EIO, "%s: not a regular file", r->path);
+    if (st.st_size < SESSION_HEADER)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %lld bytes are too few for a session file", r->path,
+                              (long long)st.st_size);
+    unsigned char bytes[SESSION_HEADER];
+    WEIR_TRY(read_at(r, &(struct iovec){ bytes, sizeof bytes }, 1, 0, error));
+    return session_header_decode(&r->header, &r->layout, bytes, (uint64_t)st.st_size, r->path, error);
+}
+
+weir_status weir_session_open(weir_session_reader **out, const char *path, weir_error *error)
+{
+    weir_session_reader *const r = calloc(1, sizeof *r);
+    if (r == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", path);
+    r->fd = -1;
+    r->path = strdup(path);
+    r->hash = XXH3_createState();
+    const weir_status status =
+        r->path != NULL && r->hash != NULL ? open_file(r, error) : weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", path);
+    if (status != WEIR_OK)
+        weir_session_close(r);
+    else
+        *out = r;
+    return status;
+}
+
+void weir_session_close(weir_session_reader *reader)
+{
+    if (reader == NULL) return;
+    if (reader->fd >= 0) (void)close(reader->fd);
+    (void)XXH3_freeState(reader->hash);
+    free(reader->path);
+    free(reader);
+}
+
+const weir_session_header *weir_session_header_of(const weir_session_reader *reader) { return &reader->header; }
+
+weir_status weir_session_check(const weir_session_reader *reader, const weir_session_identity *own, weir_error *error)
+{
+    const weir_session_identity *const id = &reader->header.identity;
+    const struct {
+        const char *name;
+        int64_t     theirs, ours;
+    } numbers[] = { { "layers with KV", id->n_layers, own->n_layers },
+                    { "KV heads", id->n_kv_heads, own->n_kv_heads },
+                    { "key dimensions", id->key_dim, own->key_dim },
+                    { "value dimensions", id->value_dim, own->value_dim },
+                    { "bytes per 64 tokens", id->block_bytes, own->block_bytes },
+                    { "bytes per state", id->state_bytes, own->state_bytes } };
+    if (strcmp(id->format, own->format) != 0)
+        return weir_error_set(error, WEIR_EMISMATCH, "%s: its KV rows are %s, those here are %s (kv.format)", reader->path, id->format,
+                              own->format);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].theirs != numbers[i].ours)
+            return weir_error_set(error, WEIR_EMISMATCH, "%s: of another model: %" PRId64 " %s, the model here has %" PRId64, reader->path,
+                                  numbers[i].theirs, numbers[i].name, numbers[i].ours);
+    if (memcmp(id->model, own->model, sizeof id->model) != 0)
+        return weir_error_set(error, WEIR_EMISMATCH,
+                              "%s: of another model: its digest is %016" PRIx64 ", that of the model here %016" PRIx64, reader->path,
+                              id->model[0], own->model[0]);
+    if (memcmp(id->tokenizer, own->tokenizer, sizeof id->tokenizer) != 0)
+        return weir_error_set(error, WEIR_EMISMATCH, "%s: made with another tokenizer: its digest is %016" PRIx64 ", here %016" PRIx64,
+                              reader->path, id->tokenizer[0], own->tokenizer[0]);
+    if (strcmp(id->policy, own->policy) != 0)
+        return weir_error_set(error, WEIR_EMISMATCH, "%s: made with the policy %s, the one here is %s (kv.policy)", reader->path,
+                              id->policy, own->policy);
+    return WEIR_OK;
+}
+
+/* ---- sections ------------------------------------------------------------------------------------------------------ */
+static weir_status read_whole(weir_session_reader *r, session_section_type type, void *out, weir_error *error)
+{
+    begin_section(r, type);
+    WEIR_TRY(want(r, out, (size_t)r->layout.sections[type].size, error));
+    return end_section(r, type, error);
+}
+
+weir_status weir_session_read_tokens(weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error)
+{
+    WEIR_TRY(read_whole(reader, SESSION_TOKENS, tokens, error));
+    for (int32_t i = 0; i < reader->header.n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return weir_error_set(error, WEIR_EFORMAT, "%s: token %d is %d, the vocabulary ends at %d", reader->path, (int)i,
+                                  (int)tokens[i], (int)n_vocab);
+    return WEIR_OK;
+}
+
+weir_status weir_session_read_salt(weir_session_reader *reader, char salt[WEIR_PREFIX_SALT + 1], weir_error *error)
+{
+    const size_t n = reader->header.salt_bytes;
+    WEIR_TRY(read_whole(reader, SESSION_SALT, salt, error));
+    salt[n] = '\0';
+    return strlen(salt) == n ? WEIR_OK : weir_error_set(error, WEIR_EFORMAT, "%s: a salt that holds a NUL", reader->path);
+}
+
+weir_status weir_session_read_places(weir_session_reader *reader, int32_t *places, weir_error *error)
+{
+    WEIR_TRY(read_whole(reader, SESSION_PLACES, places, error));
+    for (int32_t i = 0; i < reader->header.n_states; i++)
+        if (places[i] < 1 || places[i] > reader->header.n_tokens || (i > 0 && places[i] <= places[i - 1]))
+            return weir_error_set(error, WEIR_EFORMAT, "%s: state %d is after token %d, out of order or range", reader->path, (int)i,
+                                  (int)places[i]);
+    return WEIR_OK;
+}
+
+weir_status weir_session_read_states(weir_session_reader *reader, float *const *states, weir_error *error)
+{
+    begin_section(reader, SESSION_STATES);
+    for (int32_t i = 0; i < reader->header.n_states; i++) {
+        WEIR_TRY(want(reader, states[i], (size_t)reader->header.identity.state_bytes, error));
+        WEIR_TRY(flush(reader, error)); /* the next one may be the same memory */
+    }
+    return end_section(reader, SESSION_STATES, error);
+}
+
+weir_status weir_session_read_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
+                                    weir_error *error)
+{
+    if ((int64_t)weir_kv_block_bytes(spec) != reader->header.identity.block_bytes)
+        return weir_error_set(error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", reader->path);
+    begin_section(reader, SESSION_PAGES);
+    for (int64_t block = 0; block < reader->layout.n_blocks; block++)
+        for (int64_t head = 0; head < reader->layout.n_heads; head++)
+            WEIR_TRY(want(reader, pages[head * page_stride + block], weir_kv_page_bytes(spec, head / spec->n_kv_heads), error));
+    return end_section(reader, SESSION_PAGES, error);
+}

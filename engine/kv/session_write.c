@@ -1,0 +1,117 @@
+/* engine/kv/session_write.c - a kept text goes out: sections in order, hashed as they are written, the header last. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/kv/session_internal.h"
+
+enum { PIECES = 256 };
+
+typedef struct writer {
+    weir_new_file file;
+    const char   *path;
+    XXH3_state_t *hash;
+    uint64_t      at; /* of the file */
+    struct iovec  pieces[PIECES]; /* [n_pieces], not written yet */
+    int           n_pieces;
+    weir_error   *error;
+} writer;
+
+static const unsigned char zeros[WEIR_SESSION_ALIGNMENT];
+
+static weir_status flush(writer *w)
+{
+    for (int first = 0; first < w->n_pieces;) {
+        const ssize_t n = pwritev(w->file.fd, w->pieces + first, w->n_pieces - first, (off_t)w->at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return weir_error_set(w->error, WEIR_EIO, "%s: cannot write: %s", w->path, n < 0 ? strerror(errno) : "the disk took nothing");
+        w->at += (uint64_t)n;
+        size_t left = (size_t)n;
+        while (first < w->n_pieces && left >= w->pieces[first].iov_len) left -= w->pieces[first++].iov_len;
+        if (left == 0) continue;
+        w->pieces[first].iov_base = (char *)w->pieces[first].iov_base + left;
+        w->pieces[first].iov_len -= left;
+    }
+    w->n_pieces = 0;
+    return WEIR_OK;
+}
+
+/* `bytes` stay until the next flush. */
+static weir_status add(writer *w, const void *bytes, size_t n)
+{
+    if (n == 0) return WEIR_OK;
+    (void)XXH3_128bits_update(w->hash, bytes, n);
+    w->pieces[w->n_pieces++] = (struct iovec){ (void *)bytes, n };
+    return w->n_pieces == PIECES ? flush(w) : WEIR_OK;
+}
+
+static weir_status end_section(writer *w, session_section *section)
+{
+    WEIR_TRY(add(w, zeros, (size_t)(session_padded(section->size) - section->size)));
+    WEIR_TRY(flush(w));
+    const XXH128_hash_t hash = XXH3_128bits_digest(w->hash);
+    section->hash[0] = hash.low64;
+    section->hash[1] = hash.high64;
+    WEIR_ASSERT(w->at == section->offset + session_padded(section->size));
+    (void)XXH3_128bits_reset(w->hash);
+    return WEIR_OK;
+}
+
+static weir_status write_sections(writer *w, const weir_session_text *text, const weir_session_identity *identity, session_layout *layout)
+{
+    int32_t places[WEIR_SESSION_STATES];
+    for (int32_t i = 0; i < text->n_states; i++) places[i] = text->states[i].at;
+    WEIR_TRY(add(w, text->tokens, layout->sections[SESSION_TOKENS].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_TOKENS]));
+    WEIR_TRY(add(w, text->salt, layout->sections[SESSION_SALT].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_SALT]));
+    WEIR_TRY(add(w, places, layout->sections[SESSION_PLACES].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_PLACES]));
+    for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add(w, text->states[i].state, (size_t)identity->state_bytes));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
+    for (int64_t block = 0; block < layout->n_blocks; block++)
+        for (int64_t head = 0; head < layout->n_heads; head++)
+            WEIR_TRY(add(w, text->pages[head * text->page_stride + block], weir_kv_page_bytes(text->spec, head / identity->n_kv_heads)));
+    return end_section(w, &layout->sections[SESSION_PAGES]);
+}
+
+static weir_status write_file(writer *w, const weir_session_header *header, const weir_session_text *text, session_layout *layout)
+{
+    unsigned char bytes[SESSION_HEADER];
+    w->at = SESSION_HEADER;
+    WEIR_TRY(write_sections(w, text, &header->identity, layout));
+    session_header_encode(bytes, header, layout);
+    w->at = 0;
+    WEIR_TRY(add(w, bytes, sizeof bytes));
+    return flush(w);
+}
+
+weir_status weir_session_write(const char *path, const weir_session_identity *identity, const weir_session_text *text, size_t *n_bytes,
+                               weir_error *error)
+{
+    session_layout            layout;
+    const weir_session_header header = { .identity = *identity,
+                                         .created = weir_clock_unix_seconds(),
+                                         .salt_bytes = strlen(text->salt),
+                                         .n_tokens = text->n_tokens,
+                                         .n_states = text->n_states,
+                                         .is_automatic = text->is_automatic };
+    if (!session_layout_of(&layout, &header)) return weir_error_set(error, WEIR_EINVAL, "%s: a session of these sizes has no file", path);
+    writer w = { .path = path, .hash = XXH3_createState(), .error = error };
+    if (w.hash == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);
+    (void)XXH3_128bits_reset(w.hash);
+    weir_status status = weir_new_file_open(&w.file, path, layout.file_bytes, error);
+    if (status == WEIR_OK) status = write_file(&w, &header, text, &layout);
+    if (status == WEIR_OK)
+        status = weir_new_file_keep(&w.file, error);
+    else
+        weir_new_file_drop(&w.file);
+    (void)XXH3_freeState(w.hash);
+    if (status == WEIR_OK) *n_bytes = layout.file_bytes;
+    return status;
+}

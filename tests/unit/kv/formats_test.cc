@@ -1,0 +1,82 @@
+#include "engine/kv/formats.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+namespace {
+
+weir_kv_pair parsed(const std::string &text)
+{
+    weir_kv_pair pair = { WEIR_KV_FORMAT_COUNT, WEIR_KV_FORMAT_COUNT };
+    EXPECT_TRUE(weir_kv_pair_parse(&pair, text.c_str())) << text;
+    return pair;
+}
+
+std::string printed(weir_kv_pair pair)
+{
+    char text[WEIR_KV_PAIR_TEXT];
+    weir_kv_pair_print(text, pair);
+    return text;
+}
+
+std::string refusal(const std::string &pair, int64_t dim)
+{
+    weir_error error = {};
+    EXPECT_EQ(weir_kv_pair_check(parsed(pair), dim, dim, "kv.format", &error), WEIR_ECONFIG) << pair;
+    return error.text;
+}
+
+TEST(KvFormats, EveryPairIsReadAsItIsPrinted)
+{
+    for (int k = 0; k < WEIR_KV_FORMAT_COUNT; k++)
+        for (int v = 0; v < WEIR_KV_FORMAT_COUNT; v++) {
+            const weir_kv_pair pair = { (weir_kv_format)k, (weir_kv_format)v };
+            EXPECT_TRUE(weir_kv_pair_is_same(parsed(printed(pair)), pair)) << printed(pair);
+        }
+    EXPECT_EQ(printed({ WEIR_KV_Q8_0, WEIR_KV_Q8_0 }), "q8_0");
+    EXPECT_EQ(printed({ WEIR_KV_Q8_0, WEIR_KV_TURBO4 }), "q8_0/turbo4");
+}
+
+TEST(KvFormats, NothingElseIsRead)
+{
+    weir_kv_pair pair;
+    for (const char *text :
+         { "", "/", "q8_0/", "/q8_0", "q8", "q8_0/turbo", "q8_0/turbo4/turbo4", "Q8_0", "q8_0 ", "a-name-that-is-longer-than-any" })
+        EXPECT_FALSE(weir_kv_pair_parse(&pair, text)) << text;
+}
+
+TEST(KvFormats, AWidthThatDoesNotFitIsRefusedWithThoseThatDo)
+{
+    EXPECT_EQ(
+        refusal("turbo4", 80),
+        "kv.format: turbo4 for keys takes head widths that are powers of two from 16 to 512, this model's heads are 80 wide; they fit "
+        "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8");
+    EXPECT_EQ(refusal("f16/kivi2", 80),
+              "kv.format: kivi2 for values takes value widths that are multiples of 32, this model's heads are 80 wide; they fit f32, "
+              "f16, bf16, int8, fp8_e4m3, fp8_e5m2");
+    EXPECT_NE(refusal("f16", 1000).find("they fit no format"), std::string::npos);
+    for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++)
+        EXPECT_EQ(weir_kv_pair_check({ (weir_kv_format)f, (weir_kv_format)f }, 128, 128, "kv.format", nullptr), WEIR_OK) << f;
+}
+
+TEST(KvFormats, FirstAndLastLayersMayStayWide)
+{
+    const weir_kv_pair   f16 = parsed("f16"), turbo = parsed("q8_0/turbo4");
+    const weir_kv_choice choices[] = { { turbo, f16, 0 }, { turbo, f16, 2 }, { turbo, f16, 4 }, { turbo, f16, 1000 } };
+    const char *const    layers[] = { "-------", "WW---WW", "WWWWWWW", "WWWWWWW" };
+    const char *const    texts[] = { "q8_0/turbo4", "q8_0/turbo4, f16 in the first and last 2 layers" };
+    for (int i = 0; i < 4; i++) {
+        weir_kv_pair formats[7];
+        std::string  got;
+        weir_kv_choice_fill(formats, 7, &choices[i]);
+        for (const weir_kv_pair &format : formats) got += weir_kv_pair_is_same(format, f16) ? 'W' : '-';
+        EXPECT_EQ(got, layers[i]);
+        char text[WEIR_KV_FORMATS_TEXT];
+        weir_kv_choice_print(text, &choices[i]);
+        if (i < 2) EXPECT_STREQ(text, texts[i]);
+    }
+}
+
+} // namespace

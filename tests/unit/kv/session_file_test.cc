@@ -1,0 +1,403 @@
+// Session files against everything that can happen to a file: cut, flipped, foreign, of the future, half written, on a full or failing disk.
+#include "engine/kv/session_file.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+/* How the disk fails, if it does: after so many more bytes, with this error. short_calls: every call moves at most so many bytes. */
+struct Disk {
+    int64_t good_bytes = INT64_MAX;
+    int     error = 0;
+    size_t  short_calls = 0;
+    bool    sync_fails = false;
+};
+Disk disk;
+
+ssize_t limited(const struct iovec *pieces, int n, ssize_t (*real)(int, const struct iovec *, int, off_t), int fd, off_t at)
+{
+    if (disk.error != 0 && disk.good_bytes <= 0) {
+        errno = disk.error;
+        return -1;
+    }
+    struct iovec first = pieces[0];
+    if (disk.short_calls > 0 && first.iov_len > disk.short_calls) first.iov_len = disk.short_calls;
+    const bool    is_short = disk.short_calls > 0 || disk.error != 0;
+    const ssize_t moved = is_short ? real(fd, &first, 1, at) : real(fd, pieces, n, at);
+    if (moved > 0) disk.good_bytes -= moved;
+    return moved;
+}
+
+} // namespace
+
+/* The process's calls come here first. */
+extern "C" ssize_t preadv(int fd, const struct iovec *pieces, int n, off_t at)
+{
+    static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(dlsym(RTLD_NEXT, "preadv"));
+    return limited(pieces, n, real, fd, at);
+}
+extern "C" ssize_t pwritev(int fd, const struct iovec *pieces, int n, off_t at)
+{
+    static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(dlsym(RTLD_NEXT, "pwritev"));
+    return limited(pieces, n, real, fd, at);
+}
+extern "C" int fsync(int fd)
+{
+    static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
+    if (disk.sync_fails) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd);
+}
+
+namespace {
+
+/* Layers of different formats: pages of three sizes. */
+const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 }, { WEIR_KV_INT8, WEIR_KV_F16 }, { WEIR_KV_F32, WEIR_KV_F32 } };
+const weir_kv_spec spec = { 3, 2, 8, 8, formats, 0, 4096 };
+size_t             page_of(size_t head) { return weir_kv_page_bytes(&spec, (int64_t)head / spec.n_kv_heads); }
+
+/* A text with its memory, filled from a seed. */
+struct Text {
+    weir_session_identity           identity = {};
+    std::vector<int32_t>            tokens;
+    std::string                     salt = WEIR_PREFIX_NO_SALT;
+    std::vector<std::vector<char>>  pages;
+    std::vector<void *>             table;
+    std::vector<std::vector<float>> states;
+    std::vector<weir_prefix_mark>   marks;
+    int64_t                         stride = 0;
+
+    Text(int32_t n_tokens, int32_t n_states, unsigned seed)
+    {
+        std::mt19937 random(seed);
+        identity.model[0] = 0x1234, identity.tokenizer[1] = 0x5678;
+        strcpy(identity.format, "f16");
+        strcpy(identity.policy, "full:0");
+        identity.n_layers = 3, identity.n_kv_heads = 2, identity.key_dim = 8, identity.value_dim = 8;
+        identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
+        identity.state_bytes = n_states > 0 ? 516 : 0;
+        for (int i = 0; i < n_tokens; i++) tokens.push_back((int32_t)(random() % 1000));
+        const size_t blocks = ((size_t)n_tokens + 63) / 64;
+        stride = (int64_t)blocks + 3;
+        table.resize(6 * (size_t)stride);
+        for (size_t head = 0; head < 6; head++)
+            for (size_t block = 0; block < blocks; block++) {
+                pages.emplace_back(page_of(head));
+                for (char &byte : pages.back()) byte = (char)random();
+                table[head * (size_t)stride + block] = pages.back().data();
+            }
+        for (int i = 0; i < n_states; i++) {
+            states.emplace_back(129);
+            for (float &value : states.back()) value = (float)random();
+        }
+        for (int i = 0; i < n_states; i++) marks.push_back({ (i + 1) * n_tokens / n_states, states[(size_t)i].data() });
+    }
+    weir_status write(const std::string &path, weir_error *error) const
+    {
+        const weir_session_text text = { tokens.data(), (int32_t)tokens.size(), (int32_t)marks.size(),
+                                         salt.c_str(),  table.data(),           stride,
+                                         &spec,         marks.data(),           false };
+        size_t                  bytes = 0;
+        const weir_status       status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
+        if (status == WEIR_OK) {
+            EXPECT_EQ(bytes, std::filesystem::file_size(path));
+            EXPECT_EQ(bytes, weir_session_file_bytes(&identity, (int32_t)tokens.size(), (int32_t)marks.size(), salt.size()));
+        }
+        return status;
+    }
+};
+
+/* Reads all of a file; OK only if it equals `text` (when given). */
+weir_status read_all(const std::string &path, weir_error *error, const Text *text = nullptr, const weir_session_identity *own = nullptr)
+{
+    weir_session_reader *reader = nullptr;
+    weir_status          status = weir_session_open(&reader, path.c_str(), error);
+    if (status != WEIR_OK) {
+        EXPECT_EQ(reader, nullptr);
+        return status;
+    }
+    const weir_session_header *const header = weir_session_header_of(reader);
+    const weir_session_identity     &id = header->identity;
+    const size_t                     heads = (size_t)(id.n_layers * id.n_kv_heads), blocks = ((size_t)header->n_tokens + 63) / 64;
+    std::vector<int32_t>             tokens((size_t)header->n_tokens), places(WEIR_SESSION_STATES);
+    std::vector<std::vector<char>>   pages;
+    std::vector<std::vector<float>>  states((size_t)header->n_states, std::vector<float>((size_t)id.state_bytes / 4 + 1));
+    std::vector<void *>              table;
+    std::vector<float *>             into;
+    char                             salt[WEIR_PREFIX_SALT + 1] = "";
+    for (size_t i = 0; i < heads * blocks; i++) pages.emplace_back(page_of(i / blocks));
+    for (auto &page : pages) table.push_back(page.data());
+    for (auto &state : states) into.push_back(state.data());
+    if (own != nullptr) status = weir_session_check(reader, own, error);
+    if (status == WEIR_OK) status = weir_session_read_tokens(reader, tokens.data(), 1000, error);
+    if (status == WEIR_OK) status = weir_session_read_salt(reader, salt, error);
+    if (status == WEIR_OK) status = weir_session_read_places(reader, places.data(), error);
+    if (status == WEIR_OK) status = weir_session_read_states(reader, into.data(), error);
+    if (status == WEIR_OK) status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
+    if (status == WEIR_OK && text != nullptr) {
+        EXPECT_EQ(tokens, text->tokens);
+        EXPECT_EQ(text->salt, salt);
+        for (size_t i = 0; i < states.size(); i++) {
+            EXPECT_EQ(places[i], text->marks[i].at);
+            EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(), (size_t)id.state_bytes));
+        }
+        EXPECT_EQ(pages, text->pages);
+    }
+    weir_session_close(reader);
+    return status;
+}
+
+std::string slurp(const std::string &path)
+{
+    std::ifstream in(path, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+void spill(const std::string &path, const std::string &bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+class SessionFile : public ::testing::Test {
+  protected:
+    void SetUp() override
+    {
+        folder_ = std::string(getenv("TEST_TMPDIR")) + "/files";
+        std::filesystem::remove_all(folder_);
+        std::filesystem::create_directory(folder_);
+        path_ = folder_ + "/a.session";
+        disk = Disk();
+    }
+    void   TearDown() override { disk = Disk(); }
+    size_t n_files() const
+    {
+        size_t n = 0;
+        for (const auto &entry : std::filesystem::directory_iterator(folder_)) n += entry.exists();
+        return n;
+    }
+    /* A header's checksum is put right again after a change. */
+    static void seal(std::string *bytes)
+    {
+        const uint64_t sum = XXH3_64bits(bytes->data(), 4088);
+        for (size_t i = 0; i < 8; i++) (*bytes)[4088 + i] = (char)(sum >> (8 * i));
+    }
+    std::string folder_, path_;
+    weir_error  error_ = {};
+};
+
+TEST_F(SessionFile, RoundTripIsTheSameBits)
+{
+    for (const int n_tokens : { 1, 63, 64, 65, 1000 }) {
+        for (const int n_states : { 0, 1, 16 }) {
+            if (n_states > n_tokens) continue;
+            for (const size_t step : { size_t{ 0 }, size_t{ 777 } }) {
+                Text text(n_tokens, n_states, 7);
+                text.salt = n_states == 1 ? std::string(WEIR_PREFIX_SALT, 's') : text.salt;
+                disk.short_calls = step;
+                ASSERT_EQ(text.write(path_, &error_), WEIR_OK) << error_.text;
+                ASSERT_EQ(read_all(path_, &error_, &text, &text.identity), WEIR_OK) << error_.text;
+                EXPECT_EQ(n_files(), 1u);
+            }
+        }
+    }
+}
+
+TEST_F(SessionFile, EveryTruncationIsSeen)
+{
+    Text text(70, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const std::string whole = slurp(path_);
+    for (size_t n = 0; n < whole.size(); n += n < 4200 ? 1 : 97) {
+        ASSERT_EQ(truncate(path_.c_str(), (off_t)n), 0);
+        ASSERT_EQ(read_all(path_, &error_), WEIR_EFORMAT) << n;
+        if (n % 97 == 0) spill(path_, whole);
+    }
+    spill(path_, whole + "x");
+    EXPECT_EQ(read_all(path_, &error_), WEIR_EFORMAT);
+}
+
+TEST_F(SessionFile, EveryFlippedBitIsSeen)
+{
+    Text text(70, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    std::string bytes = slurp(path_);
+    const int   fd = open(path_.c_str(), O_WRONLY);
+    for (size_t at = 0; at < bytes.size(); at += at < 4096 ? 1 : 61) {
+        const char flipped = (char)(bytes[at] ^ (1 << at % 8));
+        ASSERT_EQ(pwrite(fd, &flipped, 1, (off_t)at), 1);
+        const weir_status status = read_all(path_, &error_);
+        ASSERT_TRUE(status == WEIR_EFORMAT || (status == WEIR_EUNSUPPORTED && at >= 8 && at < 12)) << at << " " << status;
+        ASSERT_EQ(pwrite(fd, &bytes[at], 1, (off_t)at), 1);
+    }
+    close(fd);
+    EXPECT_EQ(read_all(path_, &error_, &text), WEIR_OK) << error_.text;
+}
+
+// Numbers that somebody chose, under a checksum that is right.
+TEST_F(SessionFile, SealedLiesAreSeen)
+{
+    Text text(70, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const std::string whole = slurp(path_);
+    std::mt19937_64   random(3);
+    for (size_t at = 12; at < 528; at += 4) {
+        for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff }, uint64_t{ 0xffffffff }, random() }) {
+            std::string bytes = whole;
+            for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
+            if (bytes == whole) continue;
+            seal(&bytes);
+            spill(path_, bytes);
+            const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
+            const bool        is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1); /* of creation; automatic */
+            ASSERT_EQ(status == WEIR_OK, is_stamp) << at << " = " << value;
+            ASSERT_TRUE(is_stamp || status == WEIR_EFORMAT || status == WEIR_EMISMATCH) << at << " = " << value;
+        }
+    }
+}
+
+TEST_F(SessionFile, FutureVersionsAreRefusedWhateverTheyHold)
+{
+    Text text(70, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    std::string bytes = slurp(path_);
+    bytes[8] = 9;
+    spill(path_, bytes);
+    EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
+    EXPECT_NE(strstr(error_.text, "version 9"), nullptr) << error_.text;
+    seal(&bytes);
+    spill(path_, bytes);
+    EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
+}
+
+TEST_F(SessionFile, WhatDiffersIsNamed)
+{
+    Text text(70, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const struct {
+        void (*change)(weir_session_identity *);
+        const char *said;
+    } cases[] = {
+        { [](weir_session_identity *id) { id->model[1]++; }, "another model" },
+        { [](weir_session_identity *id) { id->tokenizer[0]++; }, "another tokenizer" },
+        { [](weir_session_identity *id) { strcpy(id->format, "q8_0"); }, "kv.format" },
+        { [](weir_session_identity *id) { strcpy(id->policy, "h2o:64"); }, "kv.policy" },
+        { [](weir_session_identity *id) { id->n_layers++; }, "layers with KV" },
+        { [](weir_session_identity *id) { id->block_bytes *= 2; }, "bytes per 64 tokens" },
+        { [](weir_session_identity *id) { id->state_bytes += 4; }, "bytes per state" },
+    };
+    for (const auto &test : cases) {
+        weir_session_identity own = text.identity;
+        test.change(&own);
+        EXPECT_EQ(read_all(path_, &error_, nullptr, &own), WEIR_EMISMATCH);
+        EXPECT_NE(strstr(error_.text, test.said), nullptr) << error_.text;
+        EXPECT_NE(strstr(error_.text, "a.session"), nullptr) << error_.text;
+    }
+}
+
+// Wherever a disk begins to fail, the old file stays and nothing else.
+TEST_F(SessionFile, AFailingDiskLeavesTheOldFile)
+{
+    const Text old(130, 2, 1), fresh(130, 2, 2);
+    ASSERT_EQ(old.write(path_, &error_), WEIR_OK);
+    const size_t size = std::filesystem::file_size(path_);
+    for (const int reason : { ENOSPC, EIO, EDQUOT }) {
+        for (size_t at = 0; at < size; at += 1001) {
+            disk = { (int64_t)at, reason, 500, false };
+            ASSERT_EQ(fresh.write(path_, &error_), WEIR_EIO) << at;
+            ASSERT_NE(strstr(error_.text, strerror(reason)), nullptr) << error_.text;
+        }
+    }
+    disk = Disk();
+    disk.sync_fails = true;
+    EXPECT_EQ(fresh.write(path_, &error_), WEIR_EIO);
+    disk = Disk();
+    EXPECT_EQ(read_all(path_, &error_, &old), WEIR_OK) << error_.text;
+    EXPECT_EQ(n_files(), 1u);
+}
+
+TEST_F(SessionFile, AFullDiskIsFoundBeforeAnythingIsWritten)
+{
+    const Text  text(130, 2, 1);
+    const pid_t child = fork();
+    if (child == 0) { /* a file may have 20000 bytes: the kernel says so when they are reserved */
+        const struct rlimit limit = { 20000, 20000 };
+        (void)signal(SIGXFSZ, SIG_IGN);
+        weir_error error = {};
+        if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+        _exit(text.write(path_, &error) == WEIR_EIO && strstr(error.text, "reserve") != nullptr ? 0 : 1);
+    }
+    int how = 0;
+    ASSERT_EQ(waitpid(child, &how, 0), child);
+    EXPECT_TRUE(WIFEXITED(how) && WEXITSTATUS(how) == 0) << how;
+    EXPECT_EQ(n_files(), 0u);
+}
+
+TEST_F(SessionFile, ReadErrorsAreSaid)
+{
+    const Text text(130, 2, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const size_t size = std::filesystem::file_size(path_);
+    for (size_t at = 0; at < size; at += 1001) {
+        disk = { (int64_t)at, EIO, 500, false };
+        ASSERT_EQ(read_all(path_, &error_), WEIR_EIO) << at;
+        ASSERT_NE(strstr(error_.text, strerror(EIO)), nullptr) << error_.text;
+    }
+}
+
+TEST_F(SessionFile, UnwritableFoldersAreNamed)
+{
+    const Text text(70, 0, 1);
+    EXPECT_EQ(text.write(folder_ + "/none/a.session", &error_), WEIR_EIO);
+    EXPECT_NE(strstr(error_.text, "none/a.session"), nullptr) << error_.text;
+    std::filesystem::create_directory(path_);
+    EXPECT_EQ(text.write(path_, &error_), WEIR_EIO);
+    EXPECT_EQ(read_all(path_, &error_), WEIR_EIO);
+    EXPECT_EQ(read_all(folder_ + "/none.session", &error_), WEIR_ENOTFOUND);
+}
+
+// kill -9 at any moment: the child writes without end, alternating between two texts; the file is always one of them.
+TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
+{
+    const Text one(3000, 4, 1), two(2000, 4, 2);
+    ASSERT_EQ(one.write(path_, &error_), WEIR_OK);
+    std::mt19937 random(5);
+    bool         saw[2] = { false, false };
+    for (int round = 0; round < 60; round++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            weir_error error = {};
+            for (;;)
+                if (two.write(path_, &error) != WEIR_OK || one.write(path_, &error) != WEIR_OK) _exit(1);
+        }
+        usleep(random() % 20000);
+        ASSERT_EQ(kill(child, SIGKILL), 0);
+        int how = 0;
+        ASSERT_EQ(waitpid(child, &how, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(how)) << "the writer failed";
+        weir_session_reader *reader = nullptr;
+        ASSERT_EQ(weir_session_open(&reader, path_.c_str(), &error_), WEIR_OK) << error_.text;
+        const bool is_two = weir_session_header_of(reader)->n_tokens == 2000;
+        weir_session_close(reader);
+        ASSERT_EQ(read_all(path_, &error_, is_two ? &two : &one), WEIR_OK) << error_.text;
+        saw[is_two] = true;
+    }
+    EXPECT_TRUE(saw[0] || saw[1]);
+}
+
+} // namespace
