@@ -8,6 +8,7 @@
 
 #include "engine/base/buffer.h"
 #include "engine/base/file.h"
+#include "engine/model/arch_internal.h"
 
 enum { MAX_ARCHS = 256 };
 
@@ -16,25 +17,6 @@ struct weir_arch_set {
     size_t    count;
 };
 
-static const char *const known_tables[] = { "arch", "shape", "rope", "layers", "block", "ffn", "tensor", "refuse" };
-
-static weir_status check_tables(const weir_arch *arch, weir_error *error)
-{
-    for (size_t i = 0; i < weir_toml_size(arch->root); i++) {
-        const char *key;
-        bool        known = false;
-        (void)weir_toml_at(arch->root, i, &key);
-        for (size_t k = 0; k < sizeof known_tables / sizeof *known_tables; k++) known = known || strcmp(key, known_tables[k]) == 0;
-        if (!known) return weir_error_set(error, WEIR_ECONFIG, "%s: unknown table [%s]", arch->file, key);
-    }
-    for (size_t k = 0; k < sizeof known_tables / sizeof *known_tables; k++) {
-        const bool may_miss = strcmp(known_tables[k], "rope") == 0 || strcmp(known_tables[k], "refuse") == 0;
-        if (!may_miss && weir_toml_get(arch->root, known_tables[k]) == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: table [%s] is missing", arch->file, known_tables[k]);
-    }
-    return WEIR_OK;
-}
-
 static weir_status add_arch(weir_arch_set *set, const char *file, const char *text, size_t length, weir_error *error)
 {
     if (set->count == MAX_ARCHS) return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)MAX_ARCHS);
@@ -42,15 +24,12 @@ static weir_status add_arch(weir_arch_set *set, const char *file, const char *te
     (void)snprintf(arch.file, sizeof arch.file, "%s", file);
     WEIR_TRY(weir_toml_parse(&arch.document, text, length, file, error));
     arch.root = weir_toml_root(arch.document);
-    weir_status status = check_tables(&arch, error);
-    if (status == WEIR_OK) {
-        arch.name = weir_toml_string(weir_toml_get(weir_toml_get(arch.root, "arch"), "name"), NULL);
-        if (arch.name == NULL) status = weir_error_set(error, WEIR_ECONFIG, "%s: [arch] name is missing", file);
-    }
+    const weir_status status = weir_arch_check(&arch, error);
     if (status != WEIR_OK) {
         weir_toml_close(arch.document);
         return status;
     }
+    arch.name = weir_toml_string(weir_toml_get(weir_toml_get(arch.root, "arch"), "name"), NULL);
     for (size_t i = 0; i < set->count; i++) {
         if (strcmp(set->archs[i].name, arch.name) != 0) continue;
         weir_toml_close(set->archs[i].document);
@@ -137,31 +116,6 @@ static bool matches(const weir_arch *arch, weir_container container, const char 
     return false;
 }
 
-/* [[refuse]] hf or gguf = KEY, unless = VALUE: the key is there with another value. */
-static weir_status check_refusals(const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error)
-{
-    const weir_toml_node *const list = weir_toml_get(arch->root, "refuse");
-    const char *const           prefix = weir_arch_gguf_prefix(directory);
-    for (size_t i = 0; list != NULL && i < weir_toml_size(list); i++) {
-        const weir_toml_node *const rule = weir_toml_at(list, i, NULL), *const allowed = weir_toml_get(rule, "unless");
-        const char *const key = weir_toml_string(weir_toml_get(rule, prefix != NULL ? "gguf" : "hf"), NULL);
-        char              full[512];
-        weir_meta         meta;
-        bool              want_bool = false;
-        double            want_number = 0.0;
-        if (key == NULL) continue;
-        (void)snprintf(full, sizeof full, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", key);
-        if (!weir_tensor_directory_meta(directory, full, &meta)) continue;
-        const bool same = (meta.type == WEIR_META_BOOL && weir_toml_bool(allowed, &want_bool) && meta.boolean == want_bool) ||
-                          (meta.type == WEIR_META_INT && weir_toml_float(allowed, &want_number) && (double)meta.integer == want_number) ||
-                          (meta.type == WEIR_META_FLOAT && weir_toml_float(allowed, &want_number) && meta.number == want_number);
-        if (!same)
-            return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: '%s' has a value that architecture %s does not cover (%s)",
-                                  weir_tensor_directory_path(directory), full, arch->name, arch->file);
-    }
-    return WEIR_OK;
-}
-
 weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory, weir_error *error)
 {
     const weir_container container = weir_tensor_directory_container(directory);
@@ -173,7 +127,7 @@ weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, con
     for (size_t i = 0; i < set->count; i++) {
         if (!matches(&set->archs[i], container, meta.string)) continue;
         *out = &set->archs[i];
-        return check_refusals(*out, directory, error);
+        return weir_arch_check_refusals(*out, directory, error);
     }
     weir_buffer known = { 0 };
     for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
@@ -207,7 +161,7 @@ weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_contai
         if (value == NULL) continue; /* given for the other container only */
         if (strcmp(key, "mixer") == 0 && text != NULL) {
             *mixer = weir_block_find(text);
-            known = *mixer != NULL;
+            known = *mixer != NULL && weir_block_is_mixer(*mixer);
         } else if (strcmp(key, "rope") == 0 && text != NULL) {
             options->rope = strcmp(text, "pairs") == 0 ? WEIR_ROPE_PAIRS : WEIR_ROPE_HALF_SPLIT;
             known = strcmp(text, "pairs") == 0 || strcmp(text, "half_split") == 0;
@@ -259,9 +213,10 @@ static weir_status layers_from_list(const weir_arch *arch, const layer_list *lis
         (void)weir_meta_at(meta, (size_t)i, &element);
         if (words != NULL)
             names[i] = element.type == WEIR_META_STRING ? weir_toml_string(weir_toml_get(words, element.string), NULL) : NULL;
+        else if (element.type == WEIR_META_BOOL)
+            names[i] = layer_word(arch, list->table, element.boolean ? "set" : "unset");
         else
-            names[i] =
-                layer_word(arch, list->table, (element.type == WEIR_META_BOOL ? element.boolean : element.integer != 0) ? "set" : "unset");
+            names[i] = element.type == WEIR_META_INT ? layer_word(arch, list->table, element.integer != 0 ? "set" : "unset") : NULL;
         if (names[i] == NULL)
             return weir_error_set(error, WEIR_EUNSUPPORTED,
                                   "%s: %s gives layer %lld the type '%s', which architecture %s does not cover (%s)", list->path, list->key,

@@ -140,26 +140,44 @@ typedef struct wanted {
     bool           optional;
 } wanted;
 
-/* Finds and checks one tensor; NULL when it is absent (reported unless optional) or wrong (reported). */
+/* The tensor of a slot, or of the slot that its entry names with `or`. */
+static const weir_tensor *find_slot(const binder *b, const wanted *w, const weir_toml_node *entry, const char **name)
+{
+    const weir_tensor *const tensor = find_tensor(b, entry, w->layer, name);
+    const char *const        instead = weir_toml_string(weir_toml_get(entry, "or"), NULL);
+    if (tensor != NULL || instead == NULL) return tensor;
+    return find_tensor(b, weir_toml_get(b->table, instead), w->layer, NULL);
+}
+
+static void report_missing(binder *b, const wanted *w, const char *name)
+{
+    const char *const file = b->model->arch->file;
+    char              full[NAME_LENGTH];
+    if (name == NULL) {
+        problem(b, "%s: [tensor] has no %s name for \"%s\", which every checkpoint must have: add it", file,
+                b->container == WEIR_CONTAINER_GGUF ? "gguf" : "hf", w->slot);
+        return;
+    }
+    expand(full, sizeof full, name, w->layer);
+    problem(b, "tensor %s is missing (slot \"%s\" of %s)", full, w->slot, file);
+}
+
+/* Finds and checks one tensor; NULL when it is absent or wrong (both reported), or when the block can do without it. What a block needs
+ * must be there whatever the arch file says: `optional = true` only speaks of slots that may stay empty. */
 static const weir_tensor *take(binder *b, const wanted *w, transform *change)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, w->slot);
-    const char                 *name = w->slot;
-    bool                        optional = w->optional && entry == NULL;
-    if (entry == NULL && !optional) {
+    const char                 *name = NULL;
+    bool                        marked = false;
+    if (entry == NULL && w->optional) return NULL;
+    if (entry == NULL) {
         problem(b, "%s: [tensor] has no entry \"%s\"", b->model->arch->file, w->slot);
         return NULL;
     }
-    if (entry == NULL) return NULL;
-    (void)weir_toml_bool(weir_toml_get(entry, "optional"), &optional);
-    const weir_tensor *tensor = find_tensor(b, entry, w->layer, &name);
-    const char *const  instead = weir_toml_string(weir_toml_get(entry, "or"), NULL);
-    if (tensor == NULL && instead != NULL && weir_toml_get(b->table, instead) != NULL)
-        tensor = find_tensor(b, weir_toml_get(b->table, instead), w->layer, NULL);
+    (void)weir_toml_bool(weir_toml_get(entry, "optional"), &marked);
+    const weir_tensor *const tensor = find_slot(b, w, entry, &name);
     if (tensor == NULL) {
-        char full[NAME_LENGTH];
-        expand(full, sizeof full, name, w->layer);
-        if (!optional && weir_arch_choice(entry, b->container) != NULL) problem(b, "tensor %s is missing", full);
+        if (!w->optional || (!marked && name != NULL)) report_missing(b, w, name);
         return NULL;
     }
     mark_used(b, tensor);
@@ -220,10 +238,10 @@ static void bind_layer(binder *b, int64_t index)
 static void bind_embedding(binder *b)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, "embed");
-    const char                 *name = "embed";
-    const weir_tensor *const    tensor = entry != NULL ? find_tensor(b, entry, 0, &name) : NULL;
+    const char                 *name = NULL;
+    const weir_tensor *const    tensor = find_tensor(b, entry, 0, &name);
     if (tensor == NULL) {
-        problem(b, "tensor %s is missing", name);
+        report_missing(b, &(wanted){ .slot = "embed" }, name);
         return;
     }
     mark_used(b, tensor);

@@ -27,7 +27,8 @@ typedef enum weir_slot_kind {
 
 typedef int64_t (*weir_extent)(const weir_shape *shape, const weir_block_options *options);
 
-/* A place for a tensor. Absent optional slots stay NULL. Shapes are compared without dimensions of 1. */
+/* A place for a tensor. Absent optional slots stay NULL, all others are bound or the checkpoint is refused, whatever the arch file says.
+ * Shapes are compared without dimensions of 1. */
 typedef struct weir_slot {
     const char    *name; /* as in [tensor] of arch files */
     weir_slot_kind kind;
@@ -44,17 +45,30 @@ typedef struct weir_rope_table {
 } weir_rope_table;
 
 /* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
+/* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make the copies after each; a step without
+ * snapshots is one round. */
+typedef struct weir_state_copy {
+    float       *dst;
+    const float *src;
+    size_t       bytes;
+} weir_state_copy;
+typedef struct weir_recurrent_round {
+    const weir_recurrent_segment *segments; /* [n_segments of the step] */
+    const weir_state_copy        *copies;
+    int32_t                       n_copies;
+} weir_recurrent_round;
+
 typedef struct weir_step {
-    weir_stream                  *stream;
-    const int32_t                *positions; /* [n_rows] */
-    const weir_kv_segment        *kv;        /* [n_segments], this layer's pages      */
-    const weir_recurrent_segment *recurrent; /* [n_segments], this layer's state      */
-    weir_rope_table               rope;
-    int64_t                       n_rows, n_segments;
-    const float                  *normed;  /* [n_rows, d_model] input  */
-    float                        *mixed;   /* [n_rows, d_model] output */
-    float                        *scratch; /* scratch_elements(n_rows) */
-    weir_dtype                    kv_dtype;
+    weir_stream                *stream;
+    const int32_t              *positions; /* [n_rows] */
+    const weir_kv_segment      *kv;        /* [n_segments], this layer's pages      */
+    const weir_recurrent_round *rounds;    /* [n_rounds], this layer's state        */
+    weir_rope_table             rope;
+    int64_t                     n_rows, n_segments, n_rounds;
+    const float                *normed;  /* [n_rows, d_model] input  */
+    float                      *mixed;   /* [n_rows, d_model] output */
+    float                      *scratch; /* scratch_elements(n_rows) */
+    weir_kv_pair                kv_format; /* of this layer's pages */
 } weir_step;
 
 typedef struct weir_block {
@@ -73,8 +87,11 @@ extern const weir_block weir_block_attention;
 extern const weir_block weir_block_gated_delta_net;
 extern const weir_block weir_block_swiglu;
 
-/* Every block by name; NULL when there is none. */
+/* Every block by name or number; NULL when there is none. */
 const weir_block *weir_block_find(const char *name);
+const weir_block *weir_block_at(size_t index);
+/* Mixers own the layer's part of a sequence's memory, feed-forward blocks keep nothing. */
+bool weir_block_is_mixer(const weir_block *block);
 
 #ifdef __cplusplus
 }

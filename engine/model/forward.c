@@ -17,8 +17,14 @@ struct weir_workspace {
     float                  *x, *normed, *mixed, *scratch, *gathered, *logits;
     int32_t                *positions;
     weir_kv_segment        *kv;
-    weir_recurrent_segment *recurrent;
+    char                   *open_rows;  /* [open_pages, n_kv_heads] of the layer with the largest */
+    void                  **open_table; /* [n_kv_heads, pages of each segment] */
+    weir_recurrent_segment *recurrent; /* [MAX_ROUNDS, segments] */
+    weir_recurrent_round   *rounds;    /* [MAX_ROUNDS] */
+    weir_state_copy        *copies;    /* [MAX_ROUNDS, segments, 2] */
 };
+
+enum { MAX_ROUNDS = WEIR_BATCH_SNAPSHOTS + 1 };
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -31,6 +37,29 @@ static int64_t scratch_elements(const weir_model *model, int64_t n_rows)
         n = most(n, l->ffn->scratch_elements(&model->shape, &l->options, n_rows));
     }
     return n;
+}
+
+static size_t open_bytes(const weir_model *model, weir_kv_pair format)
+{
+    return (size_t)weir_kv_open_bytes(format.k, format.v, model->shape.head_dim, model->shape.head_dim);
+}
+
+/* Of one KV head in the layer with the largest; 0: no format has open rows. */
+static size_t most_open_bytes(const weir_model *model, const weir_kv_pair *formats)
+{
+    size_t n = 0;
+    for (int64_t i = 0; i < model->kv_layers; i++) {
+        const size_t bytes = open_bytes(model, formats[i]);
+        if (bytes > n) n = bytes;
+    }
+    return n;
+}
+
+/* Pages beside the last one that the segments of a step can write to: two rows of a segment may lie in two pages, every other page takes 64. */
+static size_t open_pages(const weir_workspace_limits *limits)
+{
+    const int32_t pairs = limits->segments < limits->rows / 2 ? limits->segments : limits->rows / 2;
+    return (size_t)(pairs + (limits->rows - 2 * pairs) / WEIR_PAGE_TOKENS);
 }
 
 /* Lays the arrays out from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
@@ -52,7 +81,12 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     PLACE(positions, rows);
     PLACE(kv, limits->segments);
-    PLACE(recurrent, limits->segments);
+    const size_t open = most_open_bytes(model, limits->formats), heads = (size_t)model->shape.n_kv_heads;
+    PLACE(open_rows, open_pages(limits) * heads * open);
+    PLACE(open_table, open > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
+    PLACE(recurrent, (size_t)limits->segments * MAX_ROUNDS);
+    PLACE(rounds, MAX_ROUNDS);
+    PLACE(copies, (size_t)limits->segments * MAX_ROUNDS * 2);
 #undef PLACE
     return at;
 }
@@ -71,9 +105,28 @@ void weir_workspace_close(weir_workspace *workspace)
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
 }
 
+/* Open rows of the pages that a segment writes to: the sequence's own are for the last of them, which it goes on with. Rows of the first page
+ * that earlier steps wrote move out of them. Moves `table` and `rows` past what it used. */
+static void open_segment(weir_kv_segment *kv, void *const *own, size_t bytes, int64_t n_heads, void ***table, char **rows)
+{
+    const int64_t first = kv->n_past / WEIR_PAGE_TOKENS, last = (kv->n_past + kv->n_rows - 1) / WEIR_PAGE_TOKENS;
+    kv->open_pages = *table;
+    kv->open_stride = last - first + 1;
+    for (int64_t h = 0; h < n_heads; h++) {
+        void **const open = *table + h * kv->open_stride;
+        for (int64_t p = 0; p < last - first; p++, *rows += bytes) open[p] = *rows;
+        open[last - first] = own[h];
+        if (last > first && kv->n_past % WEIR_PAGE_TOKENS != 0) memcpy(open[0], own[h], bytes);
+    }
+    *table += n_heads * kv->open_stride;
+}
+
 /* The segments as this layer sees them. */
 static void fill_segments(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l)
 {
+    const size_t open = l->kv_index >= 0 ? open_bytes(model, batch->formats[l->kv_index]) : 0;
+    void       **open_table = w->open_table;
+    char        *open_rows = w->open_rows;
     for (int32_t i = 0; i < batch->n_segments; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
         const int64_t                   table = l->kv_index * model->shape.n_kv_heads * segment->page_stride;
@@ -82,12 +135,58 @@ static void fill_segments(const weir_workspace *w, const weir_model *model, cons
                                       .first_row = segment->first_row,
                                       .n_rows = segment->n_rows,
                                       .n_past = segment->n_past };
-        w->recurrent[i] =
-            (weir_recurrent_segment){ .conv_history = segment->recurrent != NULL ? segment->recurrent + l->history_offset : NULL,
-                                      .state = segment->recurrent != NULL ? segment->recurrent + l->state_offset : NULL,
-                                      .first_row = segment->first_row,
-                                      .n_rows = segment->n_rows };
+        if (open > 0 && segment->open != NULL)
+            open_segment(&w->kv[i], segment->open + l->kv_index * model->shape.n_kv_heads, open, model->shape.n_kv_heads, &open_table,
+                         &open_rows);
     }
+}
+
+/* Rows [first, end) of a segment in round r: up to its r-th snapshot. */
+static void round_rows(const weir_batch_segment *segment, int32_t r, int32_t *first, int32_t *end)
+{
+    *first = r == 0 ? 0 : r <= segment->n_snapshots ? segment->snapshots[r - 1].after : segment->n_rows;
+    *end = r < segment->n_snapshots ? segment->snapshots[r].after : segment->n_rows;
+}
+
+/* Copies of this layer's part of the recurrent memory. */
+static int32_t put_copies(weir_state_copy *copies, const weir_model *model, const layer *l, float *dst, const float *src)
+{
+    const size_t history = l->mixer->history_elements != NULL ? (size_t)l->mixer->history_elements(&model->shape) : 0;
+    const size_t state = l->mixer->state_elements != NULL ? (size_t)l->mixer->state_elements(&model->shape) : 0;
+    int32_t      n = 0;
+    if (history > 0) copies[n++] = (weir_state_copy){ dst + l->history_offset, src + l->history_offset, history * sizeof(float) };
+    if (state > 0) copies[n++] = (weir_state_copy){ dst + l->state_offset, src + l->state_offset, state * sizeof(float) };
+    return n;
+}
+
+/* The rows between snapshots as this layer sees them; returns the number of rounds. */
+static int32_t fill_rounds(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l)
+{
+    int32_t n_rounds = 1;
+    for (int32_t i = 0; i < batch->n_segments; i++) {
+        const weir_batch_segment *const segment = &batch->segments[i];
+        const int32_t                   n = segment->n_snapshots;
+        const int32_t                   wanted = n == 0 ? 1 : n + (segment->snapshots[n - 1].after < segment->n_rows);
+        if (wanted > n_rounds) n_rounds = wanted;
+    }
+    for (int32_t r = 0; r < n_rounds; r++) {
+        weir_recurrent_segment *const segments = w->recurrent + r * w->limits.segments;
+        weir_state_copy *const        copies = w->copies + r * w->limits.segments * 2;
+        int32_t                       n_copies = 0;
+        for (int32_t i = 0; i < batch->n_segments; i++) {
+            const weir_batch_segment *const segment = &batch->segments[i];
+            float *const                    memory = segment->recurrent;
+            int32_t                         first, end;
+            round_rows(segment, r, &first, &end);
+            segments[i] = (weir_recurrent_segment){ .conv_history = memory != NULL ? memory + l->history_offset : NULL,
+                                                    .state = memory != NULL ? memory + l->state_offset : NULL,
+                                                    .first_row = segment->first_row + first,
+                                                    .n_rows = end - first };
+            if (r < segment->n_snapshots) n_copies += put_copies(copies + n_copies, model, l, segment->snapshots[r].dst, memory);
+        }
+        w->rounds[r] = (weir_recurrent_round){ segments, copies, n_copies };
+    }
+    return n_rounds;
 }
 
 /* normed = rmsnorm(x += mixed) over all rows; mixed NULL before the first layer. */
@@ -109,6 +208,11 @@ static weir_status add_and_norm(const weir_model *model, weir_workspace *w, cons
                                                              .eps = (float)model->shape.norm_eps });
 }
 
+static weir_kv_pair format_of(const weir_kv_pair *formats, const layer *l)
+{
+    return l->kv_index >= 0 ? formats[l->kv_index] : (weir_kv_pair){ WEIR_KV_F32, WEIR_KV_F32 };
+}
+
 static weir_status run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
     const int64_t d = model->shape.d_model, n = batch->n_rows;
@@ -120,14 +224,15 @@ static weir_status run_layers(const weir_model *model, weir_workspace *w, const 
         const weir_step step = { .stream = model->stream,
                                  .positions = w->positions,
                                  .kv = w->kv,
-                                 .recurrent = w->recurrent,
+                                 .rounds = w->rounds,
+                                 .n_rounds = fill_rounds(w, model, batch, l),
                                  .rope = model->rope,
                                  .n_rows = n,
                                  .n_segments = batch->n_segments,
                                  .normed = w->normed,
                                  .mixed = w->mixed,
                                  .scratch = w->scratch,
-                                 .kv_dtype = batch->kv_dtype };
+                                 .kv_format = format_of(batch->formats, l) };
         WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
         WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
@@ -201,8 +306,7 @@ weir_status weir_model_forward(const weir_model *model, weir_workspace *workspac
 }
 
 /* Segments of `each` rows at full depth, the last one of all that is left. */
-static weir_status plan_mixers(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype, int32_t n_segments, int32_t each,
-                               int32_t last)
+static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32_t n_segments, int32_t each, int32_t last)
 {
     const int32_t n_rows = (n_segments - 1) * each + last;
     for (int32_t s = 0; s < n_segments; s++) {
@@ -210,19 +314,21 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, weir_
         w->kv[s] = (weir_kv_segment){ .first_row = s * each, .n_rows = n, .n_past = n_past };
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
+    w->rounds[0] = (weir_recurrent_round){ .segments = w->recurrent };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         const weir_step    step = { .stream = model->stream,
                                     .positions = w->positions,
                                     .kv = w->kv,
-                                    .recurrent = w->recurrent,
+                                    .rounds = w->rounds,
+                                    .n_rounds = 1,
                                     .rope = model->rope,
                                     .n_rows = n_rows,
                                     .n_segments = n_segments,
                                     .normed = w->normed,
                                     .mixed = w->mixed,
                                     .scratch = w->scratch,
-                                    .kv_dtype = kv_dtype };
+                                    .kv_format = format_of(w->limits.formats, l) };
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
     }
     return WEIR_OK;
@@ -230,27 +336,29 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, weir_
 
 /* Short pieces let attention split every row, unequal ones leave the most partly filled chunks: both grow with the number of segments,
  * and pieces longer than SHORT are not split. */
-static weir_status plan_batches(const weir_model *model, weir_workspace *w, weir_dtype kv_dtype)
+static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 {
     enum { SHORT = 64 };
     const int32_t rows = w->limits.rows, n = w->limits.segments < rows ? w->limits.segments : rows;
     for (int32_t each = 1; each <= SHORT && each <= rows; each++) {
         const int32_t segments = each * n <= rows ? n : rows / each;
-        WEIR_TRY(plan_mixers(model, w, kv_dtype, segments, each, each));
-        WEIR_TRY(plan_mixers(model, w, kv_dtype, segments, each, rows - (segments - 1) * each));
+        WEIR_TRY(plan_mixers(model, w, segments, each, each));
+        WEIR_TRY(plan_mixers(model, w, segments, each, rows - (segments - 1) * each));
     }
     return WEIR_OK;
 }
 
 /* Passes the largest batches with the stream in planning mode. */
-static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_workspace *w, weir_dtype kv_dtype)
+static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_workspace *w)
 {
     const int32_t            rows = w->limits.rows;
     const weir_batch_segment whole = { .n_rows = rows, .n_past = w->limits.context > rows ? w->limits.context - rows : 0 };
-    const weir_batch prefill = { .segments = &whole, .n_segments = 1, .n_rows = rows, .n_logits = w->limits.logits, .kv_dtype = kv_dtype };
+    const weir_batch         prefill = {
+                .segments = &whole, .n_segments = 1, .n_rows = rows, .n_logits = w->limits.logits, .formats = w->limits.formats
+    };
     weir_stream_set_planning(model->stream, true);
     weir_status status = run_layers(model, w, &prefill);
-    if (status == WEIR_OK) status = plan_batches(model, w, kv_dtype);
+    if (status == WEIR_OK) status = plan_batches(model, w);
     if (status == WEIR_OK)
         status = weir_matmul(
             model->stream,
@@ -271,23 +379,22 @@ static weir_status no_kernel(weir_status status, weir_error *error)
 }
 
 /* The arrays are laid out in memory that is never touched but for the segments. */
-weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_dtype kv_dtype,
-                                   weir_error *error)
+weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_error *error)
 {
     weir_workspace w = { .limits = *limits };
     void *const    memory = aligned_alloc(64, lay_out(&w, model, NULL));
     if (memory == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
     (void)lay_out(&w, model, memory);
-    const weir_status status = plan_scratch(bytes, model, &w, kv_dtype);
+    const weir_status status = plan_scratch(bytes, model, &w);
     free(memory);
     return status == WEIR_OK ? WEIR_OK : no_kernel(status, error);
 }
 
-static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_dtype kv_dtype, weir_error *error)
+static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
 {
     size_t      bytes;
-    weir_status status = plan_scratch(&bytes, model, w, kv_dtype);
+    weir_status status = plan_scratch(&bytes, model, w);
     if (status != WEIR_OK) return no_kernel(status, error);
     WEIR_TRY(weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
     w->scratch_bytes = bytes;
@@ -296,7 +403,7 @@ static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir
 }
 
 weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger, const weir_workspace_limits *limits,
-                                weir_dtype kv_dtype, weir_error *error)
+                                weir_error *error)
 {
     WEIR_ASSERT(limits->rows >= 1 && limits->segments >= 1 && limits->logits >= 1);
     void *self = NULL;
@@ -307,7 +414,7 @@ weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, w
     weir_status status = weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
     if (status == WEIR_OK) {
         (void)lay_out(w, model, w->memory);
-        status = take_scratch(w, model, kv_dtype, error);
+        status = take_scratch(w, model, error);
     }
     if (status != WEIR_OK) {
         weir_workspace_close(w);

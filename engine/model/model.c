@@ -28,8 +28,7 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
     const weir_container    container = weir_tensor_directory_container(model->directory);
     const char *const       kind = weir_toml_string(weir_toml_get(weir_toml_get(model->arch->root, "ffn"), "kind"), NULL);
     const weir_block *const ffn = kind != NULL ? weir_block_find(kind) : NULL;
-    /* The sequence's memory of a layer belongs to its mixer. */
-    if (ffn == NULL || ffn->has_kv || ffn->history_elements != NULL || ffn->state_elements != NULL)
+    if (ffn == NULL || weir_block_is_mixer(ffn))
         return weir_error_set(error, WEIR_ECONFIG, "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file,
                               kind != NULL ? kind : "");
     WEIR_TRY(require_shapes(model, ffn->shapes, ffn->name, error));
@@ -41,7 +40,9 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
         layer *const l = &model->layers[i];
         l->ffn = ffn;
         status = weir_arch_block(model->arch, names[i], container, &l->mixer, &l->options, error);
+        static const char *const window[] = { "window", NULL };
         if (status == WEIR_OK) status = require_shapes(model, l->mixer->shapes, l->mixer->name, error);
+        if (status == WEIR_OK && l->options.window) status = require_shapes(model, window, "window = true", error);
         if (status != WEIR_OK) break;
         l->kv_index = l->mixer->has_kv ? model->kv_layers++ : -1;
         l->history_offset = model->recurrent_elements;
@@ -74,7 +75,7 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
         elements += ((size_t)model->vectors[i].count + 15) / 16 * 16;
         model->n_parameters += model->vectors[i].count;
     }
-    if (model->embedding != model->matrices[0].tensor) model->n_parameters += model->shape.n_vocab * model->shape.d_model;
+    if (!weir_model_tied(model)) model->n_parameters += model->shape.n_vocab * model->shape.d_model;
     model->weight_bytes = total;
     model->vector_bytes = elements * sizeof(float);
     return WEIR_OK;
@@ -164,7 +165,8 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
         };
         if (progress != NULL) progress(user, done, model->weight_bytes);
         const weir_status status = weir_weight_pack(&matrix->weight, model->stream, &source, dst, error);
-        if (status != WEIR_OK) return weir_error_prefix(error, status, "tensor %s", tensor->name);
+        if (status != WEIR_OK)
+            return weir_error_prefix(error, status, "%s: tensor %s", weir_tensor_directory_path(model->directory), tensor->name);
         weir_tensor_release(model->directory, tensor);
         const size_t bytes = (matrix->weight.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         dst += bytes;
@@ -209,6 +211,7 @@ const weir_shape *weir_model_shape(const weir_model *model) { return &model->sha
 const char       *weir_model_arch(const weir_model *model) { return model->arch->name; }
 size_t            weir_model_weight_bytes(const weir_model *model) { return model->weight_bytes + model->vector_bytes; }
 int64_t           weir_model_parameters(const weir_model *model) { return model->n_parameters; }
+bool              weir_model_tied(const weir_model *model) { return model->embedding == model->matrices[0].tensor; }
 int64_t           weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
 size_t            weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
 

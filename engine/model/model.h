@@ -26,6 +26,7 @@ const weir_shape *weir_model_shape(const weir_model *model);
 const char       *weir_model_arch(const weir_model *model);
 size_t            weir_model_weight_bytes(const weir_model *model);     /* packed */
 int64_t           weir_model_parameters(const weir_model *model);       /* elements of all bound tensors, tied ones once */
+bool              weir_model_tied(const weir_model *model);             /* the embedding is the output matrix, too */
 int64_t           weir_model_kv_layers(const weir_model *model);        /* layers that keep KV rows */
 size_t            weir_model_recurrent_bytes(const weir_model *model);  /* per sequence */
 /* Where a layer's memory is in a sequence: f32 elements of conv history and recurrent state, index among the KV layers (-1: none). */
@@ -42,12 +43,22 @@ size_t weir_model_decode_bytes(const weir_model *model);
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most);
 
 /* ---- forward ----------------------------------------------------------------------------------------------- */
+/* Asks for a copy of a sequence's recurrent memory as it is after `after` of the rows of a segment. */
+typedef struct weir_batch_snapshot {
+    int32_t after; /* 1 .. n_rows */
+    float  *dst;   /* weir_model_recurrent_bytes */
+} weir_batch_snapshot;
+enum { WEIR_BATCH_SNAPSHOTS = 4 }; /* per segment, at most */
+
 /* One sequence's rows in a batch and its memory. */
 typedef struct weir_batch_segment {
     int32_t      first_row, n_rows, n_past; /* tokens at positions n_past .. n_past + n_rows - 1 */
     void *const *pages;                     /* [kv_layers, n_kv_heads, page_stride] */
     int64_t      page_stride;
+    void *const *open; /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the format has none; NULL: none has */
     float       *recurrent;                 /* weir_model_recurrent_bytes of this sequence */
+    const weir_batch_snapshot *snapshots;   /* [n_snapshots], `after` ascending; only where the model has recurrent memory */
+    int32_t                    n_snapshots;
 } weir_batch_segment;
 
 typedef struct weir_batch {
@@ -55,26 +66,29 @@ typedef struct weir_batch {
     const weir_batch_segment *segments; /* rows in order, no gaps */
     const int32_t            *logit_rows; /* [n_logits] ascending: rows whose logits are wanted */
     int32_t                   n_rows, n_segments, n_logits;
-    weir_dtype                kv_dtype;
+    const weir_kv_pair       *formats; /* [kv_layers] of the pages */
     /* For `weir logits`: sees the residual stream [n_rows, d_model] before layer 0 and after each layer. NULL: none. */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;
 } weir_batch;
 
-/* All activations of a step and the kernels' scratch, taken once: steps allocate nothing. */
+/* All activations of a step and the kernels' scratch, taken once: steps allocate nothing. A sequence keeps the open rows of its last page; those of
+ * the pages before it that a step writes to are needed by one layer at a time and are here. */
 typedef struct weir_workspace weir_workspace;
 typedef struct weir_workspace_limits {
-    int32_t rows, segments, logits, context;
+    int32_t             rows, segments, logits, context;
+    const weir_kv_pair *formats; /* [kv_layers], borrowed: outlives the workspace */
 } weir_workspace_limits;
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */
 /* The scratch that the largest steps within these limits take; nothing is kept. */
 WEIR_MUST_CHECK weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits,
-                                                   weir_dtype kv_dtype, weir_error *error);
+                                                   weir_error *error);
 WEIR_MUST_CHECK weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger,
-                                                const weir_workspace_limits *limits, weir_dtype kv_dtype, weir_error *error);
+                                                const weir_workspace_limits *limits, weir_error *error);
 void                        weir_workspace_close(weir_workspace *workspace);
 
-/* Runs the batch: writes KV rows and recurrent state of every segment, and logits [n_logits, n_vocab] (borrowed until the next call). */
+/* Runs the batch: writes KV rows and recurrent state of every segment, and logits [n_logits, n_vocab] (borrowed until the next call). When it
+ * fails, open rows and recurrent state may be torn. */
 WEIR_MUST_CHECK weir_status weir_model_forward(const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
                                                const float **logits, weir_error *error);
 

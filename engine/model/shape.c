@@ -31,6 +31,8 @@ static const field *find_field(const char *name, size_t length)
     return NULL;
 }
 
+const char *weir_shape_name(size_t index) { return index < sizeof fields / sizeof *fields ? fields[index].name : NULL; }
+
 static double field_value(const weir_shape *shape, const field *f)
 {
     const char *const at = (const char *)shape + f->offset;

@@ -41,6 +41,9 @@ typedef struct weir_shape {
     int64_t n_vocab; /* rows of the embedding */
 } weir_shape;
 
+/* The names of the shapes; NULL past the last. */
+const char *weir_shape_name(size_t index);
+
 /* Reads every entry of the [shape] table. A source is
  *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, hf = PATH or [PATHS], hf_times = SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" }
  * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest element. Entries may use earlier ones.

@@ -150,7 +150,8 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                 .value_dim = hd,
                                                                 .k_stride = kv_row,
                                                                 .v_stride = kv_row,
-                                                                .dtype = step->kv_dtype }));
+                                                                .k_format = step->kv_format.k,
+                                                                .v_format = step->kv_format.v }));
     WEIR_TRY(weir_attention(step->stream, &(weir_attention_args){ .out = out,
                                                                   .q = q,
                                                                   .segments = step->kv,
@@ -164,7 +165,8 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                   .out_stride = o_row,
                                                                   .window = options->window ? (int32_t)shape->window : 0,
                                                                   .scale = 1.0f / sqrtf((float)hd),
-                                                                  .dtype = step->kv_dtype }));
+                                                                  .k_format = step->kv_format.k,
+                                                                  .v_format = step->kv_format.v }));
     if (options->q_gate)
         WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = out,
                                                                             .gate = q + hd,

@@ -7,6 +7,8 @@
  *   q, k, v = split(silu(conv(qkv)))
  *   S <- exp(g) S + beta k (v - S^T k)^T      o = S^T q          g = a_neg * softplus(a + dt),  beta = sigmoid(b)
  *   out = W_out (rmsnorm(o) * weight * silu(z))                                                                            */
+#include <string.h>
+
 #include "engine/model/block.h"
 
 typedef struct weights {
@@ -62,6 +64,44 @@ static int64_t scratch_elements(const weir_shape *shape, const weir_block_option
     return n_rows * (2 * qkv_width(shape) + 2 * v_width(shape) + 2 * shape->gdn_v_heads);
 }
 
+typedef struct recurrent_arrays {
+    const float *raw; /* [n, C] */
+    float       *mix; /* [n, C] */
+    const float *a, *b;
+    float       *out;
+} recurrent_arrays;
+
+static weir_status run_round(const weir_shape *shape, const weir_block_options *options, const weights *w, const weir_step *step,
+                             const weir_recurrent_round *round, const recurrent_arrays *x)
+{
+    WEIR_TRY(weir_conv1d(step->stream, &(weir_conv1d_args){ .dst = x->mix,
+                                                            .src = x->raw,
+                                                            .taps = w->conv,
+                                                            .segments = round->segments,
+                                                            .n_segments = step->n_segments,
+                                                            .n_channels = qkv_width(shape),
+                                                            .n_taps = shape->gdn_taps }));
+    WEIR_TRY(weir_gated_delta_rule(step->stream, &(weir_gated_delta_rule_args){ .out = x->out,
+                                                                                .q = x->mix,
+                                                                                .k = x->mix + qk_width(shape),
+                                                                                .v = x->mix + 2 * qk_width(shape),
+                                                                                .a = x->a,
+                                                                                .b = x->b,
+                                                                                .a_neg = w->a_neg,
+                                                                                .dt_bias = w->dt_bias,
+                                                                                .segments = round->segments,
+                                                                                .n_segments = step->n_segments,
+                                                                                .n_k_heads = shape->gdn_k_heads,
+                                                                                .n_v_heads = shape->gdn_v_heads,
+                                                                                .key_dim = shape->gdn_k_dim,
+                                                                                .value_dim = shape->gdn_v_dim,
+                                                                                .qkv_stride = qkv_width(shape),
+                                                                                .ab_stride = shape->gdn_v_heads,
+                                                                                .tiled_heads = options->tiled_heads }));
+    for (int32_t c = 0; c < round->n_copies; c++) memcpy(round->copies[c].dst, round->copies[c].src, round->copies[c].bytes);
+    return WEIR_OK;
+}
+
 static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
 {
     const weights *const w = block_weights;
@@ -84,30 +124,8 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                          { .weight = w->z, .dst = z, .dst_stride = width },
                                                                          { .weight = w->a, .dst = a, .dst_stride = heads },
                                                                          { .weight = w->b, .dst = b, .dst_stride = heads } } }));
-    WEIR_TRY(weir_conv1d(step->stream, &(weir_conv1d_args){ .dst = mix,
-                                                            .src = raw,
-                                                            .taps = w->conv,
-                                                            .segments = step->recurrent,
-                                                            .n_segments = step->n_segments,
-                                                            .n_channels = channels,
-                                                            .n_taps = shape->gdn_taps }));
-    WEIR_TRY(weir_gated_delta_rule(step->stream, &(weir_gated_delta_rule_args){ .out = o,
-                                                                                .q = mix,
-                                                                                .k = mix + qk_width(shape),
-                                                                                .v = mix + 2 * qk_width(shape),
-                                                                                .a = a,
-                                                                                .b = b,
-                                                                                .a_neg = w->a_neg,
-                                                                                .dt_bias = w->dt_bias,
-                                                                                .segments = step->recurrent,
-                                                                                .n_segments = step->n_segments,
-                                                                                .n_k_heads = shape->gdn_k_heads,
-                                                                                .n_v_heads = heads,
-                                                                                .key_dim = shape->gdn_k_dim,
-                                                                                .value_dim = shape->gdn_v_dim,
-                                                                                .qkv_stride = channels,
-                                                                                .ab_stride = heads,
-                                                                                .tiled_heads = options->tiled_heads }));
+    for (int64_t i = 0; i < step->n_rounds; i++)
+        WEIR_TRY(run_round(shape, options, w, step, &step->rounds[i], &(recurrent_arrays){ raw, mix, a, b, o }));
     WEIR_TRY(weir_gated_rmsnorm(step->stream, &(weir_gated_rmsnorm_args){ .dst = o,
                                                                           .src = o,
                                                                           .gate = z,

@@ -9,6 +9,7 @@ using support::Engine;
 using support::Folder;
 using support::golden;
 using support::read_file;
+using support::Settings;
 using support::write_file;
 
 #define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
@@ -182,6 +183,151 @@ TEST(Arch, RefusedSettingsAreNamed)
     EXPECT_EQ(engine.plan(folder.path()), WEIR_OK) << engine.text();
 }
 
+/* An activation that is not computed would answer fluently and wrongly; "swish" is "silu". */
+TEST(Arch, AnotherActivationIsRefused)
+{
+    Engine engine;
+    for (const char *model : { "tq", "qwen3", "qwen2", "llama3", "mistral" }) {
+        const Folder folder;
+        copy_checkpoint(folder, model);
+        change_config(folder, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
+        EXPECT_EQ(engine.plan(folder.path()), WEIR_EUNSUPPORTED) << model;
+        EXPECT_SAYS(engine.text(), "'hidden_act' is \"gelu\"");
+        EXPECT_SAYS(engine.text(), "computes only \"silu\" or \"swish\"");
+        EXPECT_SAYS(engine.text(), "SwiGLU");
+        change_config(folder, "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"swish\"");
+        EXPECT_EQ(engine.plan(folder.path()), WEIR_OK) << engine.text();
+        change_config(folder, "\"hidden_act\": \"swish\"", "\"hidden_act\": [\"silu\"]");
+        EXPECT_EQ(engine.plan(folder.path()), WEIR_EUNSUPPORTED) << model;
+    }
+}
+
+/* Every slot of qwen3 is one that the blocks need: `optional` and a name for the other container alone must not leave it empty. */
+TEST(Arch, WhatABlockNeedsIsNeverOptional)
+{
+    static const char *const containers[][2] = { { "hf", "qwen3-untied" }, { "gguf", "qwen3/qwen3-bf16.gguf" } };
+    Engine                   engine;
+    int                      n_slots = 0;
+    for (const auto &[container, model] : containers) {
+        const Folder      folder;
+        const std::string shipped = read_file("configs/arch/qwen3.toml"), tensors = shipped.substr(shipped.find("[tensor]"));
+        const std::regex  line("\"([a-z._]+)\" *= \\{ gguf = (\"[^\"]*\"), hf = (\"[^\"]*\")[^\n]*");
+        std::filesystem::create_directories(folder / "archs");
+        for (std::sregex_iterator entry(tensors.begin(), tensors.end(), line), end; entry != end; ++entry) {
+            const std::string slot = "\"" + entry->str(1) + "\"", gguf = "gguf = " + entry->str(2), hf = "hf = " + entry->str(3);
+            const std::string nowhere = std::string(container) + " = \"nowhere.{i}\"";
+            const std::string entries[] = { slot + " = { " + nowhere + ", optional = true }",
+                                            slot + " = { " + (std::string(container) == "hf" ? gguf : hf) + ", optional = true }",
+                                            slot + " = { " + (std::string(container) == "hf" ? gguf : hf) + " }" };
+            n_slots++;
+            for (const std::string &changed : entries) {
+                write_file(folder / "archs/qwen3.toml", replaced(shipped, entry->str(), changed));
+                EXPECT_EQ(engine.plan(golden(model), { "model.arch_dir=" + (folder / "archs") }), WEIR_EMISMATCH) << changed;
+                EXPECT_SAYS(engine.text(), slot);
+                EXPECT_SAYS(engine.text(), "qwen3.toml");
+            }
+        }
+    }
+    EXPECT_EQ(n_slots, 2 * 14);
+}
+
+TEST(Arch, OrTakesTheOtherSlotsTensor)
+{
+    const Folder folder;
+    copy_checkpoint(folder, "qwen3");
+    change_config(folder, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
+    write_arch(folder, "hf = \"lm_head.weight\", or = \"embed\"", "optional = true, or = \"embed\"");
+    Engine engine, known;
+    ASSERT_EQ(engine.open(folder.path(), { "model.arch_dir=" + (folder / "archs") }), WEIR_OK) << engine.text();
+    ASSERT_EQ(known.open(golden("qwen3")), WEIR_OK) << known.text();
+    EXPECT_EQ(last_logits(&engine), last_logits(&known));
+}
+
+/* Every line of a file left out, doubled, or with one of its words changed: an error with a text, or an engine that computes. */
+TEST(Arch, NoFileKillsTheEngine)
+{
+    static const char *const words[] = { "\"\"",
+                                         "0",
+                                         "-1",
+                                         "9223372036854775807",
+                                         "nan",
+                                         "true",
+                                         "[]",
+                                         "{}",
+                                         "[[]]",
+                                         "{ hf = 1 }",
+                                         "\"attn.q\"",
+                                         "\"layers.{i}.mlp.up_proj.weight\"",
+                                         "\"gated_delta_net\"",
+                                         "\"swiglu\"",
+                                         "\"pairs\"" };
+    const Folder             folder;
+    const std::string        shipped = read_file("configs/arch/qwen35.toml");
+    Engine                   engine;
+    int                      n_files = 0, n_computed = 0;
+    std::filesystem::create_directories(folder / "archs");
+    const auto probe = [&](const std::string &text) {
+        write_file(folder / "archs/qwen35.toml", text);
+        n_files++;
+        const Settings settings = { "model.arch_dir=" + (folder / "archs"),
+                                    "memory.host=64MiB",
+                                    "kernels.threads=1",
+                                    "batch.max_sequences=1",
+                                    "batch.chunk=64",
+                                    "model.context=256" };
+        if (engine.open(golden("tq"), settings) != WEIR_OK) {
+            EXPECT_NE(engine.text()[0], '\0') << text;
+            return;
+        }
+        n_computed++;
+        (void)last_logits(&engine);
+    };
+    const std::regex word("= *(\"[^\"]*\"|[0-9][0-9.e-]*|true|false|\\[[^\\]]*\\]|\\{[^}]*\\})");
+    for (size_t at = 0, end; at < shipped.size(); at = end + 1) {
+        end = std::min(shipped.find('\n', at), shipped.size() - 1);
+        const std::string line = shipped.substr(at, end - at), before = shipped.substr(0, at), after = shipped.substr(end);
+        if (line.empty() || line[0] == '#') continue;
+        probe(before + after);
+        probe(before + line + "\n" + line + after);
+        for (std::sregex_iterator found(line.begin(), line.end(), word), none; found != none; ++found) {
+            for (const char *other : words)
+                probe(before + line.substr(0, static_cast<size_t>(found->position(1))) + other +
+                      line.substr(static_cast<size_t>(found->position(1) + found->length(1))) + after);
+        }
+    }
+    printf("%d files, %d computed\n", n_files, n_computed);
+    EXPECT_GT(n_computed, 0);
+    EXPECT_LT(n_computed, n_files / 2);
+}
+
+TEST(Arch, AMaskOfTextsIsRefused)
+{
+    const Folder      folder;
+    Engine            engine;
+    const std::string text = read_file("configs/arch/qwen35.toml");
+    std::filesystem::create_directories(folder / "archs");
+    write_file(folder / "archs/qwen35.toml", replaced(text, "mask     = { ", "mask     = { hf = \"layer_types\", "));
+    EXPECT_EQ(engine.plan(golden("tq"), { "model.arch_dir=" + (folder / "archs") }), WEIR_EUNSUPPORTED);
+    EXPECT_SAYS(engine.text(), "layer_types gives layer 0 the type 'linear_attention'");
+}
+
+/* A model without a layer of attention keeps no KV. */
+TEST(Arch, LayersWithoutKv)
+{
+    const Folder folder;
+    Engine       engine;
+    std::string  text = read_file("configs/arch/qwen35.toml");
+    text = replaced(text, "gguf_minus = \"nextn_predict_layers\", hf = \"num_hidden_layers\"", "default = 3");
+    text = replaced(text, "types    = { hf = \"layer_types\", names = { linear_attention = \"gdn\", full_attention = \"attn\" } }\n", "");
+    text =
+        replaced(text, "interval = { gguf = \"full_attention_interval\", hf = \"full_attention_interval\",", "interval = { hf = \"none\",");
+    std::filesystem::create_directories(folder / "archs");
+    write_file(folder / "archs/qwen35.toml", text);
+    ASSERT_EQ(engine.open(golden("tq"), { "model.arch_dir=" + (folder / "archs"), "memory.host=64MiB" }), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_model_kv_layers(weir_engine_model(engine.get())), 0);
+    EXPECT_FALSE(last_logits(&engine).empty());
+}
+
 struct Fault {
     const char *name, *from, *to, *says;
 };
@@ -204,21 +350,81 @@ TEST_P(ArchFault, IsNamed)
 const Fault faults[] = {
     { "Table", "[layers]", "[colours]\nred = 1\n\n[layers]", "unknown table [colours]" },
     { "MissingTable", "[ffn]\nkind = \"swiglu\"\n", "", "[ffn]" },
-    { "Block", "pattern = [\"attn\"]", "pattern = [\"attention\"]", "'attention'" },
+    { "Block", "pattern = [\"attn\"]", "pattern = [\"attention\"]", "unknown block 'attention'; the nearest is 'attn'" },
     { "EmptyPattern", "pattern = [\"attn\"]", "pattern = []", "pattern" },
     { "PatternOfNumbers", "pattern = [\"attn\"]", "pattern = [7]", "pattern" },
     { "Mixer", "mixer = \"attention\"", "mixer = \"mamba\"", "[block.attn] mixer" },
     { "NoMixer", "mixer = \"attention\"", "", "[block.attn] has no mixer" },
-    { "Option", "qk_norm = true", "qk_nrom = true", "[block.attn] qk_nrom" },
+    { "Option", "qk_norm = true", "qk_nrom = true", "[block.attn] unknown key 'qk_nrom'" },
     { "OptionValue", "qk_norm = true", "qk_norm = \"yes\"", "[block.attn] qk_norm" },
     { "Rope", "rope  = \"half_split\"", "rope  = \"thirds\"", "[block.attn] rope" },
     { "Ffn", "kind = \"swiglu\"", "kind = \"geglu\"", "[ffn] kind 'geglu'" },
     { "MixerAsFfn", "kind = \"swiglu\"", "kind = \"attention\"", "[ffn] kind 'attention'" },
     { "Transform", "hf = \"norm.weight\"", "hf = \"norm.weight\", hf_transform = \"square\"", "unknown transform 'square'" },
-    { "Slot", "\"attn.out\" ", "\"attn.exit\" ", "\"attn.out\"" },
+    { "Slot", "\"attn.out\" ", "\"attn.exit\" ", "unknown slot 'attn.exit'; the nearest is 'attn.out'" },
+    { "NoSlot", "\"attn.out\" ", "\"attn.q_bias\" ", "no entry \"attn.out\"" },
+    { "MisspeltTable", "[layers]", "[layer]", "unknown table [layer]; the nearest is [layers]" },
+    { "ArchKey", "prefixes = ", "prefix = ", "[arch] unknown key 'prefix'; the nearest is 'prefixes'" },
+    { "ArchName", "name     = \"acme\"", "name = 7", "[arch] name: must be a text" },
+    { "NoArchName", "name     = \"acme\"", "", "[arch] name is missing" },
+    { "Match", "match    = { gguf = [\"acme\"], hf = [\"acme\"] }", "match = { gguf = \"acme\", hf = [\"acme\"] }",
+      "[arch] match: gguf must be a list" },
+    { "MatchContainer", "match    = { gguf = [\"acme\"],", "match = { ggml = [\"acme\"],", "{ gguf = .., hf = .. }" },
+    { "Prefixes", "prefixes = [\"model.\"]", "prefixes = [1]", "[arch] prefixes" },
+    { "ShapeKey", "hf = \"hidden_size\"", "hff = \"hidden_size\"", "unknown key 'hff'; the nearest is 'hf'" },
+    { "ShapeType", "d_model    = { gguf = \"embedding_length\", hf = \"hidden_size\" }", "d_model = 64",
+      "[shape] [d_model] must be a table" },
+    { "ShapeKeyType", "hf = \"hidden_size\"", "hf = 64", "hf: must be a text or a list" },
+    { "ShapeNearest", "head_dim   = ", "head_dims = ", "unknown shape 'head_dims'; the nearest is 'head_dim'" },
+    { "ShapeLater", "hf = \"num_key_value_heads\", default = \"n_heads\"", "hf = \"kv\", default = \"head_dim\"",
+      "n_kv_heads refers to head_dim, which must stand above it" },
+    { "ShapeOfNothing", "default = \"d_model / n_heads\"", "default = \"d_model / wheels\"",
+      "[shape] has no wheels, which head_dim needs" },
+    { "ShapeTimes", "hf_times = \"head_dim\"", "hf_times = \"d_ffn\"", "rotary_dim refers to d_ffn, which must stand above it" },
+    { "ZeroHeads", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }", "n_heads = { default = 0 }",
+      "n_heads is 0" },
+    { "HugeHeads", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }",
+      "n_heads = { default = 9223372036854775807 }", "n_heads is 9.2" },
+    { "NanEps", "default = 1e-6", "default = nan", "default: must be a number" },
+    { "InfiniteTheta", "hf = [\"rope_parameters.rope_theta\", \"rope_theta\"], default = 1000000.0", "default = inf",
+      "default: must be a number" },
+    { "HeadsDoNotDivide", "n_kv_heads = { gguf = \"attention.head_count_kv\", hf = \"num_key_value_heads\", default = \"n_heads\" }",
+      "n_kv_heads = { default = 3 }", "do not divide" },
+    { "ManyLayers", "n_layers   = { gguf = \"block_count\", hf = \"num_hidden_layers\" }", "n_layers = { default = 1024 }", "is missing" },
+    { "RopeKey", "scaling = { gguf", "scale = { gguf", "[rope] unknown key 'scale'; the nearest is 'scaling'" },
+    { "RopeType", "scaling = { gguf = \"rope.scaling\",", "scaling = { gguf = 4,", "[rope] scaling" },
+    { "LayersKey", "pattern = [", "patern = [", "[layers] unknown key 'patern'; the nearest is 'pattern'" },
+    { "PatternAsText", "pattern = [\"attn\"]", "pattern = \"attn\"", "[layers] pattern" },
+    { "MaskBlock", "pattern = [\"attn\"]", "pattern = [\"attn\"]\nmask = { hf = \"m\", set = \"attn\", unset = \"gdn\" }",
+      "unknown block 'gdn'; the nearest is 'attn'" },
+    { "MaskWords", "pattern = [\"attn\"]", "pattern = [\"attn\"]\nmask = { hf = \"m\", set = \"attn\" }", "unset is missing" },
+    { "TypesNames", "pattern = [\"attn\"]", "pattern = [\"attn\"]\ntypes = { hf = \"t\", names = { a = 1 } }",
+      "names: must be a table of texts" },
+    { "IntervalWords", "pattern = [\"attn\"]", "pattern = [\"attn\"]\ninterval = { hf = \"t\", last = \"attn\" }", "others is missing" },
+    { "BlockNearest", "qk_norm = true", "qk_nrom = true", "unknown key 'qk_nrom'; the nearest is 'qk_norm'" },
+    { "BlockAsValue", "[block.attn]\nmixer", "[block]\nattn = 4\n[block.other]\nmixer", "[block.attn] must be a table" },
+    { "OptionContainer", "qk_norm = true", "qk_norm = { gguf = true, safetensors = true }", "{ gguf = .., hf = .. }" },
+    { "FfnAsMixer", "mixer = \"attention\"", "mixer = \"swiglu\"", "[block.attn] mixer" },
+    { "WindowWithoutShape", "qk_norm = true", "qk_norm = true\nwindow = true", "[shape] has no window" },
+    { "FfnKey", "kind = \"swiglu\"", "kind = \"swiglu\"\nkinds = 1", "[ffn] unknown key 'kinds'; the nearest is 'kind'" },
+    { "TensorKey", "or = \"embed\"", "oder = \"embed\"", "unknown key 'oder'" },
+    { "TensorType", "\"norm\"             = {", "\"rope.factors\" = 4\n\"norm\" = {", "[\"rope.factors\"] must be a table" },
+    { "TensorNames", "hf = \"norm.weight\"", "hf = [\"norm.weight\", 1]", "hf: must be a text or a list" },
+    { "OptionalType", "or = \"embed\"", "or = \"embed\", optional = 1", "optional: must be true or false" },
+    { "OrItself", "or = \"embed\"", "or = \"output\"", "is the slot itself" },
+    { "OrNothing", "or = \"embed\"", "or = \"embedding\"", "unknown slot after or 'embedding'; the nearest is 'embed'" },
+    { "OrAbsent", "or = \"embed\"", "or = \"rope.factors\"", "has no entry in [tensor]" },
+    { "OrOfALayer", "or = \"embed\"", "or = \"attn.q\"", "belongs to layers" },
+    { "OrOfOr", "\"norm\"             = {", "\"norm\" = { or = \"output\", ", "has an `or` of its own" },
+    { "RefuseKey", "unless  = false", "unles = false", "[refuse] unknown key 'unles'; the nearest is 'unless'" },
+    { "RefuseNothing", "hf      = \"hidden_act\"\n", "", "[refuse] names no setting" },
+    { "RefuseWithout", "unless  = [\"silu\", \"swish\"] #", "#", "[refuse] unless is missing" },
+    { "RefuseEmpty", "unless  = [\"silu\", \"swish\"]", "unless = []", "unless: must be" },
+    { "RefuseAsTable", "[[refuse]]\nhf      = \"hidden_act\"", "[refuse]\nhf = \"hidden_act\"", "acme.toml" },
     { "Shape", "[shape]", "[shape]\nn_wheels = { hf = \"hidden_size\" }", "'n_wheels'" },
-    { "NoShape", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }", "",
-      "[shape] has no n_heads, which attention needs" },
+    { "NoShape", "rope_theta = {", "window = {", "[shape] has no rope_theta, which attention needs" },
+    { "NoShapeForAnother", "n_heads    = { gguf = \"attention.head_count\", hf = \"num_attention_heads\" }", "",
+      "[shape] has no n_heads, which n_kv_heads needs" },
     { "NoFfnShape", "d_ffn ", "d_model ", "acme.toml" },
     { "NoContext", "context    = { gguf = \"context_length\", hf = \"max_position_embeddings\" }", "", "[shape] has no context" },
     { "Syntax", "[layers]", "[layers", "acme.toml" },

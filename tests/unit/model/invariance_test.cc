@@ -1,4 +1,6 @@
 /* The central promise: a token's logits have the same bits however its prompt is cut into steps and whoever shares them. */
+#include <algorithm>
+
 #include "tests/unit/model/support.h"
 
 namespace {
@@ -8,6 +10,7 @@ using support::Sequence;
 using support::Settings;
 
 constexpr int n_prompt = 150; /* two pages and a part; past three chunks of 64 + 1 and of 7 */
+constexpr int n_long = 2150;  /* three splits of attention, and the last of them begun */
 
 struct Case {
     const char *name, *model;
@@ -19,13 +22,33 @@ std::ostream &operator<<(std::ostream &out, const Case &c) { return out << c.nam
 class Invariance : public ::testing::TestWithParam<Case> {
   protected:
     /* So many slots that all rows of the prompt may have logits in one step. */
-    void open(const Settings &more = {})
+    void open(const Settings &more = {}, size_t n_tokens = n_prompt)
     {
         Settings settings = GetParam().settings;
         settings.insert(settings.end(), more.begin(), more.end());
-        settings.insert(settings.end(), { "batch.max_sequences=128", "batch.chunk=256", "model.context=256" });
+        settings.insert(settings.end(), { "batch.max_sequences=128", "batch.chunk=256" });
+        settings.push_back("model.context=" + std::to_string(std::max<size_t>(n_tokens, 256)));
         ASSERT_EQ(engine_.open(support::golden(GetParam().model), settings), WEIR_OK) << engine_.text();
-        prompt_ = support::some_tokens(n_prompt, 3, engine_.n_vocab());
+        prompt_ = support::some_tokens(n_tokens, 3, engine_.n_vocab());
+    }
+    /* Logits of the last `n_last` rows of the prompt: what is before them in pieces of `piece`, they themselves in pieces of `last_piece`. */
+    std::vector<float> end_of_prompt(int n_last, int piece, int last_piece)
+    {
+        Sequence           sequence(engine_);
+        std::vector<float> all;
+        sequence.add(prompt_);
+        const int n = static_cast<int>(prompt_.size()), from = n - n_last;
+        for (int at = 0; at < n;) {
+            const bool   is_last = at >= from;
+            weir_work    work = support::work_of(&sequence, is_last ? std::min(last_piece, n - at) : std::min(piece, from - at),
+                                              is_last ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST);
+            const float *logits = nullptr;
+            EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
+            const float *const first = logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+            if (is_last) all.insert(all.end(), first, first + static_cast<size_t>(work.n_rows) * engine_.n_vocab());
+            at += work.n_rows;
+        }
+        return all;
     }
     /* All logits of the prompt in pieces of `piece` rows; the first piece has `first` rows when that is not 0. */
     std::vector<float> alone(int piece, int first = 0)
@@ -34,7 +57,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
         std::vector<float> all;
         sequence.add(prompt_);
         for (int at = 0; at < n_prompt;) {
-            weir_work work = { sequence.get(), at == 0 && first > 0 ? first : std::min(piece, n_prompt - at), WEIR_LOGITS_ALL, 0 };
+            weir_work work = support::work_of(&sequence, at == 0 && first > 0 ? first : std::min(piece, n_prompt - at), WEIR_LOGITS_ALL);
             step(&work, 1, 0, &all);
             at += work.n_rows;
         }
@@ -53,7 +76,7 @@ class Invariance : public ::testing::TestWithParam<Case> {
             std::vector<weir_work> works;
             const auto             add = [&works](Sequence *sequence, int rows, weir_logits_wanted wanted) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
-                if (left > 0) works.push_back({ sequence->get(), std::min(rows, left), wanted, 0 });
+                if (left > 0) works.push_back(support::work_of(sequence, std::min(rows, left), wanted));
             };
             add(&decoding, 1, WEIR_LOGITS_LAST);
             if (i % 2 == 0) add(&reading, 13 + i, WEIR_LOGITS_NONE);
@@ -115,6 +138,46 @@ TEST_P(Invariance, AnyNumberOfThreadsGivesTheSameBits)
     expect_same(alone(1), whole, "three threads, one at a time");
 }
 
+/* Recurrent states copied in the middle of a piece are those of a sequence that stops there; the piece itself does not notice. */
+TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
+{
+    open();
+    const std::vector<float> whole = alone(n_prompt);
+    Sequence                 ours(engine_), other(engine_);
+    const size_t             bytes = ours.get()->recurrent_bytes, floats = bytes / sizeof(float);
+    if (bytes == 0) GTEST_SKIP() << "no recurrent layers";
+    const int32_t                   ours_at[] = { 1, 64, 65, n_prompt }, other_at[] = { 17, 40 };
+    std::vector<std::vector<float>> states(6, std::vector<float>(floats));
+    ours.add(prompt_);
+    other.add(support::some_tokens(50, 12, engine_.n_vocab()));
+    weir_work works[] = { support::work_of(&other, 50, WEIR_LOGITS_NONE), support::work_of(&ours, n_prompt, WEIR_LOGITS_ALL) };
+    for (int i = 0; i < 2; i++) works[0].snapshots[works[0].n_snapshots++] = { other_at[i], states[(size_t)i].data() };
+    for (int i = 0; i < 4; i++) works[1].snapshots[works[1].n_snapshots++] = { ours_at[i], states[(size_t)i + 2].data() };
+    std::vector<float> all;
+    step(works, 2, 1, &all);
+    expect_same(all, whole, "with states taken on the way");
+    const auto expect_state = [&](const std::vector<int32_t> &text, int32_t at, const std::vector<float> &state) {
+        Sequence stops(engine_);
+        stops.add(std::vector<int32_t>(text.begin(), text.begin() + at));
+        weir_work    work = support::work_of(&stops, at, WEIR_LOGITS_NONE);
+        const float *logits = nullptr;
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
+        EXPECT_EQ(memcmp(stops.get()->recurrent, state.data(), bytes), 0) << "after " << at << " tokens";
+    };
+    for (int i = 0; i < 2; i++) expect_state(support::some_tokens(50, 12, engine_.n_vocab()), other_at[i], states[(size_t)i]);
+    for (int i = 0; i < 4; i++) expect_state(prompt_, ours_at[i], states[(size_t)i + 2]);
+}
+
+/* Past the first 1024 positions attention merges splits, by another way for many rows than for few. */
+TEST_P(Invariance, ALongPromptGivesTheSameBits)
+{
+    open({}, n_long);
+    const std::vector<float> whole = end_of_prompt(100, 256, 100);
+    for (const int piece : { 1, 7, 64 })
+        expect_same(end_of_prompt(100, 256, piece), whole, "the end in pieces of " + std::to_string(piece));
+    expect_same(end_of_prompt(100, 65, 100), whole, "the beginning in pieces of 65");
+}
+
 const Case cases[] = {
     { "F32", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f32" } },
     { "F32KvF16", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f16" } },
@@ -135,6 +198,21 @@ const Case cases[] = {
     { "Qwen2", "qwen2", { "kernels.activations=f32" } },
     { "Llama3", "llama3/llama3-f32.gguf", { "kernels.activations=f32" } },
     { "MistralWindow", "mistral", { "kernels.activations=f32" } },
+    { "KvBf16", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=bf16" } },
+    { "KvQ8_0", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=q8_0" } },
+    { "KvQ4_0", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=q4_0" } },
+    { "KvInt8", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=int8" } },
+    { "KvFp8_E4m3", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=fp8_e4m3" } },
+    { "KvFp8_E5m2", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=fp8_e5m2" } },
+    { "KvKivi2", "qwen3", { "kernels.activations=f32", "kv.format=kivi2" } },
+    { "KvKivi4", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=kivi4" } },
+    { "KvKivi8", "mistral", { "kernels.activations=f32", "kv.format=kivi8/int8" } },
+    { "KvTurbo2", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=turbo2" } },
+    { "KvTurbo3", "mistral", { "kernels.activations=f32", "kv.format=turbo3" } },
+    { "KvTurbo4", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=turbo4" } },
+    { "KvQ8_0Turbo3", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=q8_0/turbo3" } },
+    { "KvInt8Q4_0", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=int8/q4_0" } },
+    { "KvF16Kivi2OnV3", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f16/kivi2", "kernels.isa=v3" } },
     { "MistralWindowBf16", "mistral", { "kernels.activations=fast", "kv.format=f32" } },
 };
 INSTANTIATE_TEST_SUITE_P(Models, Invariance, ::testing::ValuesIn(cases), [](const auto &info) { return std::string(info.param.name); });

@@ -47,12 +47,12 @@ class Engine {
     weir_status open(const std::string &model, const Settings &settings = {}, bool with_service = false)
     {
         close();
-        const weir_engine_options options = { configure(model, settings), with_service, nullptr, nullptr };
+        const weir_engine_options options = { configure(model, settings), with_service, false, nullptr, nullptr };
         return weir_engine_open(&engine_, &options, &error_);
     }
     weir_status plan(const std::string &model, const Settings &settings = {})
     {
-        const weir_engine_options options = { configure(model, settings), false, nullptr, nullptr };
+        const weir_engine_options options = { configure(model, settings), false, false, nullptr, nullptr };
         return weir_engine_plan(&plan_, &options, &error_);
     }
     void close()
@@ -107,6 +107,16 @@ class Sequence {
   private:
     weir_sequence sequence_ = {};
 };
+
+/* Rows of a sequence for one step. */
+inline weir_work work_of(Sequence *sequence, int n_rows, weir_logits_wanted wanted)
+{
+    weir_work work = {};
+    work.sequence = sequence->get();
+    work.n_rows = n_rows;
+    work.wanted = wanted;
+    return work;
+}
 
 /* Some ids that differ from place to place. */
 inline std::vector<int32_t> some_tokens(size_t n, int seed, size_t n_vocab)

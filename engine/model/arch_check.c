@@ -1,0 +1,455 @@
+/* engine/model/arch_check.c - the grammar of arch files (docs/guides/adding-an-architecture.md): every table, key, type and reference is
+ * checked when the file is read, for both containers, so that the code that reads them meets no surprise. A key that is not known is an
+ * error: a misspelt option would be a model computed wrongly. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/config/distance.h"
+#include "engine/formats/printable.h"
+#include "engine/model/arch_internal.h"
+
+/* Names of a list are tried in turn for every tensor, so there are few; a pattern may spell all layers. */
+enum { MAX_NAMES = 64, MAX_PATTERN = 1024, TEXT_LENGTH = 256 };
+
+typedef struct checker {
+    const weir_arch *arch;
+    weir_error      *error;
+} checker;
+
+/* What a value must be. */
+typedef enum form {
+    FORM_TEXT,
+    FORM_FLAG,
+    FORM_NAMES,         /* TEXT or [TEXT ..] */
+    FORM_LIST,          /* [TEXT ..] */
+    FORM_WORDS,         /* { key = TEXT .. } */
+    FORM_DEFAULT,       /* NUMBER or TEXT */
+    FORM_SCALARS,       /* TEXT, NUMBER, boolean or a list of them */
+} form;
+
+enum {
+    ONCE = 0,
+    DIFFERS = 1, /* by container: also { gguf = .., hf = .. } */
+    NEEDED = 2,
+};
+
+/* A key of a table; lists of them end with a name of NULL. */
+typedef struct member {
+    const char *name;
+    form        form;
+    unsigned    how;
+} member;
+
+static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },
+                                    { "match", FORM_LIST, DIFFERS | NEEDED },
+                                    { "prefixes", FORM_LIST, ONCE },
+                                    { "skip", FORM_LIST, DIFFERS },
+                                    { 0 } };
+static const member shape_keys[] = { { "gguf", FORM_NAMES, ONCE },
+                                     { "gguf_minus", FORM_NAMES, ONCE },
+                                     { "gguf_over", FORM_NAMES, ONCE },
+                                     { "hf", FORM_NAMES, ONCE },
+                                     { "hf_times", FORM_TEXT, ONCE },
+                                     { "default", FORM_DEFAULT, ONCE },
+                                     { 0 } };
+static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS }, { 0 } };
+static const member mask_keys[] = {
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "set", FORM_TEXT, NEEDED }, { "unset", FORM_TEXT, NEEDED }, { 0 }
+};
+static const member types_keys[] = { { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 } };
+static const member interval_keys[] = {
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "last", FORM_TEXT, NEEDED }, { "others", FORM_TEXT, NEEDED }, { 0 }
+};
+static const member block_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
+                                     { "rope", FORM_TEXT, DIFFERS },
+                                     { "q_gate", FORM_FLAG, DIFFERS },
+                                     { "qk_norm", FORM_FLAG, DIFFERS },
+                                     { "window", FORM_FLAG, DIFFERS },
+                                     { "tiled_heads", FORM_FLAG, DIFFERS },
+                                     { 0 } };
+static const member ffn_keys[] = { { "kind", FORM_TEXT, NEEDED }, { 0 } };
+static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },
+                                      { "hf", FORM_NAMES, ONCE },
+                                      { "gguf_transform", FORM_TEXT, ONCE },
+                                      { "hf_transform", FORM_TEXT, ONCE },
+                                      { "or", FORM_TEXT, ONCE },
+                                      { "optional", FORM_FLAG, ONCE },
+                                      { 0 } };
+static const member refuse_keys[] = {
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "unless", FORM_SCALARS, NEEDED }, { "because", FORM_TEXT, ONCE }, { 0 }
+};
+
+static const char *form_text(form f)
+{
+    switch (f) {
+    case FORM_TEXT: return "a text";
+    case FORM_FLAG: return "true or false";
+    case FORM_NAMES: return "a text or a list of at most 64 texts";
+    case FORM_LIST: return "a list of at most 64 texts";
+    case FORM_WORDS: return "a table of texts";
+    case FORM_DEFAULT: return "a number or a text";
+    case FORM_SCALARS: return "a text, a number, true, false, or a list of these";
+    }
+    return "";
+}
+
+static bool is_text(const weir_toml_node *node)
+{
+    size_t            length;
+    const char *const text = weir_toml_string(node, &length);
+    return text != NULL && length > 0 && length < TEXT_LENGTH && strlen(text) == length;
+}
+
+static bool is_scalar(const weir_toml_node *node)
+{
+    bool   flag;
+    double number;
+    return is_text(node) || weir_toml_bool(node, &flag) || (weir_toml_float(node, &number) && isfinite(number));
+}
+
+static bool all_children(const weir_toml_node *node, size_t most, bool (*fits)(const weir_toml_node *))
+{
+    const size_t n = weir_toml_size(node);
+    for (size_t i = 0; i < n; i++) {
+        if (!fits(weir_toml_at(node, i, NULL))) return false;
+    }
+    return n <= most;
+}
+
+static bool fits(const weir_toml_node *node, form f)
+{
+    const weir_toml_type type = weir_toml_type_of(node);
+    bool                 flag;
+    double               number;
+    switch (f) {
+    case FORM_TEXT: return is_text(node);
+    case FORM_FLAG: return weir_toml_bool(node, &flag);
+    case FORM_LIST: return type == WEIR_TOML_ARRAY && all_children(node, MAX_NAMES, is_text);
+    case FORM_NAMES: return is_text(node) || (type == WEIR_TOML_ARRAY && all_children(node, MAX_NAMES, is_text));
+    case FORM_WORDS: return type == WEIR_TOML_TABLE && all_children(node, MAX_NAMES, is_text);
+    case FORM_DEFAULT: return is_text(node) || (weir_toml_float(node, &number) && isfinite(number));
+    case FORM_SCALARS:
+        return is_scalar(node) || (type == WEIR_TOML_ARRAY && weir_toml_size(node) > 0 && all_children(node, MAX_NAMES, is_scalar));
+    }
+    return false;
+}
+
+/* "FILE:LINE: [where] ": the text of all errors begins so. */
+static const char *place(const checker *c, char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
+{
+    uint32_t line = 0, column = 0;
+    weir_toml_position(node, &line, &column);
+    (void)snprintf(out, (size_t)2 * TEXT_LENGTH, "%s:%u: [%s]", c->arch->file, line, where);
+    return out;
+}
+
+static const char *shown(char out[80], const char *text) { return weir_printable(out, 80, text, strlen(text)); }
+
+typedef const char *(*name_list)(const void *names, size_t index); /* NULL past the last */
+
+static const char *nearest(const char *name, name_list at, const void *names)
+{
+    const char *found = "none", *candidate;
+    size_t      best = SIZE_MAX;
+    for (size_t i = 0; (candidate = at(names, i)) != NULL; i++) {
+        const size_t distance = weir_edit_distance(name, candidate);
+        if (distance >= best) continue;
+        best = distance;
+        found = candidate;
+    }
+    return found;
+}
+
+static bool is_listed(const char *name, name_list at, const void *names)
+{
+    const char *candidate;
+    for (size_t i = 0; (candidate = at(names, i)) != NULL; i++) {
+        if (strcmp(candidate, name) == 0) return true;
+    }
+    return false;
+}
+
+/* `what` says what kind of name it is. */
+static weir_status unknown(const checker *c, const weir_toml_node *node, const char *where, const char *what, const char *name,
+                           name_list list, const void *names)
+{
+    char at[2 * TEXT_LENGTH], text[80];
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'", place(c, at, node, where), what,
+                          shown(text, name), nearest(name, list, names));
+}
+
+static const char *member_at(const void *names, size_t index) { return ((const member *)names)[index].name; }
+
+static weir_status check_value(const checker *c, const weir_toml_node *value, const char *where, const member *m)
+{
+    char       at[2 * TEXT_LENGTH];
+    const bool differs = (m->how & DIFFERS) != 0 && weir_toml_type_of(value) == WEIR_TOML_TABLE;
+    for (size_t i = 0; differs && i < weir_toml_size(value); i++) {
+        const char                 *key;
+        const weir_toml_node *const part = weir_toml_at(value, i, &key);
+        if (strcmp(key, "gguf") != 0 && strcmp(key, "hf") != 0)
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }",
+                                  place(c, at, part, where), m->name);
+        if (!fits(part, m->form))
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s", place(c, at, part, where), m->name, key,
+                                  form_text(m->form));
+    }
+    if (differs || fits(value, m->form)) return WEIR_OK;
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s", place(c, at, value, where), m->name, form_text(m->form),
+                          (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : "");
+}
+
+/* Keys and types of a table; NULL passes. */
+static weir_status check_members(const checker *c, const weir_toml_node *table, const char *where, const member *known)
+{
+    char at[2 * TEXT_LENGTH];
+    if (table == NULL) return WEIR_OK;
+    if (weir_toml_type_of(table) != WEIR_TOML_TABLE)
+        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s", place(c, at, table, where),
+                              weir_toml_type_name(weir_toml_type_of(table)));
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char                 *key;
+        const weir_toml_node *const value = weir_toml_at(table, i, &key);
+        const member               *m = known;
+        while (m->name != NULL && strcmp(m->name, key) != 0) m++;
+        if (m->name == NULL) return unknown(c, value, where, "key", key, member_at, known);
+        WEIR_TRY(check_value(c, value, where, m));
+    }
+    for (const member *m = known; m->name != NULL; m++) {
+        if ((m->how & NEEDED) != 0 && weir_toml_get(table, m->name) == NULL)
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing", place(c, at, table, where), m->name);
+    }
+    return WEIR_OK;
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+static const char *const tables[] = { "arch", "shape", "rope", "layers", "block", "ffn", "tensor", "refuse", NULL };
+
+static const char *text_at(const void *names, size_t index) { return ((const char *const *)names)[index]; }
+
+static weir_status check_tables(const checker *c)
+{
+    for (size_t i = 0; i < weir_toml_size(c->arch->root); i++) {
+        const char                 *key;
+        const weir_toml_node *const table = weir_toml_at(c->arch->root, i, &key);
+        char                        text[80], at[2 * TEXT_LENGTH];
+        if (!is_listed(key, text_at, tables))
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s: unknown table [%s]; the nearest is [%s]", c->arch->file, shown(text, key),
+                                  nearest(key, text_at, tables));
+        const weir_toml_type wanted = strcmp(key, "refuse") == 0 ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
+        if (weir_toml_type_of(table) != wanted)
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s must be %s", place(c, at, table, key),
+                                  wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table");
+    }
+    for (size_t k = 0; tables[k] != NULL; k++) {
+        const bool may_miss = strcmp(tables[k], "rope") == 0 || strcmp(tables[k], "refuse") == 0;
+        if (!may_miss && weir_toml_get(c->arch->root, tables[k]) == NULL)
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s: table [%s] is missing", c->arch->file, tables[k]);
+    }
+    return WEIR_OK;
+}
+
+static const weir_toml_node *get(const checker *c, const char *table, const char *key)
+{
+    return weir_toml_get(weir_toml_get(c->arch->root, table), key);
+}
+
+static const char *shape_at(const void *names, size_t index) { return (void)names, weir_shape_name(index); }
+
+/* A shape that the entry at `index` refers to must stand above it: those below are not read yet. */
+static weir_status check_reference(const checker *c, const weir_toml_node *node, size_t index, const char *other, size_t length)
+{
+    const weir_toml_node *const table = weir_toml_get(c->arch->root, "shape");
+    const char                 *name, *key;
+    char                        at[2 * TEXT_LENGTH], text[80];
+    bool                        is_below = false;
+    (void)weir_toml_at(table, index, &name);
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        (void)weir_toml_at(table, i, &key);
+        if (strlen(key) != length || memcmp(key, other, length) != 0) continue;
+        if (i < index) return WEIR_OK;
+        is_below = true;
+    }
+    (void)weir_printable(text, sizeof text, other, length);
+    if (is_below)
+        return weir_error_set(c->error, WEIR_ECONFIG, "%s %s refers to %s, which must stand above it", place(c, at, node, "shape"), name,
+                              text);
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs", place(c, at, node, "shape"), text, name);
+}
+
+/* "SHAPE" or "SHAPE / SHAPE". */
+static weir_status check_references(const checker *c, const weir_toml_node *node, size_t index)
+{
+    const char *const text = weir_toml_string(node, NULL), *const slash = text != NULL ? strstr(text, " / ") : NULL;
+    if (text == NULL) return WEIR_OK;
+    if (slash != NULL) WEIR_TRY(check_reference(c, node, index, slash + 3, strlen(slash + 3)));
+    return check_reference(c, node, index, text, slash != NULL ? (size_t)(slash - text) : strlen(text));
+}
+
+static weir_status check_shape(const checker *c)
+{
+    const weir_toml_node *const table = weir_toml_get(c->arch->root, "shape");
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char                 *name;
+        const weir_toml_node *const source = weir_toml_at(table, i, &name);
+        char                        where[120];
+        if (!is_listed(name, shape_at, NULL)) return unknown(c, source, "shape", "shape", name, shape_at, NULL);
+        (void)snprintf(where, sizeof where, "shape] [%s", name);
+        WEIR_TRY(check_members(c, source, where, shape_keys));
+        WEIR_TRY(check_references(c, weir_toml_get(source, "hf_times"), i));
+        WEIR_TRY(check_references(c, weir_toml_get(source, "default"), i));
+    }
+    return WEIR_OK;
+}
+
+/* ---- layers and blocks ------------------------------------------------------------------------------------------------ */
+static const char *key_at(const void *table, size_t index)
+{
+    const char *key = NULL;
+    return weir_toml_at(table, index, &key) != NULL ? key : NULL;
+}
+
+/* The texts of a node must name blocks. */
+static weir_status check_names_block(const checker *c, const weir_toml_node *node)
+{
+    const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
+    for (size_t i = 0; node != NULL && i < weir_toml_size(node); i++) WEIR_TRY(check_names_block(c, weir_toml_at(node, i, NULL)));
+    const char *const name = weir_toml_string(node, NULL);
+    if (name == NULL || weir_toml_get(blocks, name) != NULL) return WEIR_OK;
+    return unknown(c, node, "layers", "block", name, key_at, blocks);
+}
+
+static weir_status check_layers(const checker *c)
+{
+    const weir_toml_node *const table = weir_toml_get(c->arch->root, "layers");
+    char                        at[2 * TEXT_LENGTH];
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char                 *key;
+        const weir_toml_node *const node = weir_toml_at(table, i, &key);
+        if (strcmp(key, "pattern") == 0) {
+            if (weir_toml_type_of(node) != WEIR_TOML_ARRAY || weir_toml_size(node) == 0 || !all_children(node, MAX_PATTERN, is_text))
+                return weir_error_set(c->error, WEIR_ECONFIG, "%s pattern: must be a list of 1 to %d names of blocks",
+                                      place(c, at, node, "layers"), (int)MAX_PATTERN);
+            WEIR_TRY(check_names_block(c, node));
+        } else if (strcmp(key, "mask") == 0) {
+            WEIR_TRY(check_members(c, node, "layers] [mask", mask_keys));
+            WEIR_TRY(check_names_block(c, weir_toml_get(node, "set")));
+            WEIR_TRY(check_names_block(c, weir_toml_get(node, "unset")));
+        } else if (strcmp(key, "types") == 0) {
+            WEIR_TRY(check_members(c, node, "layers] [types", types_keys));
+            WEIR_TRY(check_names_block(c, weir_toml_get(node, "names")));
+        } else if (strcmp(key, "interval") == 0) {
+            WEIR_TRY(check_members(c, node, "layers] [interval", interval_keys));
+            WEIR_TRY(check_names_block(c, weir_toml_get(node, "last")));
+            WEIR_TRY(check_names_block(c, weir_toml_get(node, "others")));
+        } else {
+            static const char *const known[] = { "pattern", "mask", "types", "interval", NULL };
+            return unknown(c, node, "layers", "key", key, text_at, known);
+        }
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_blocks(const checker *c)
+{
+    const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
+    for (size_t i = 0; i < weir_toml_size(blocks); i++) {
+        const char                 *name;
+        const weir_toml_node *const block = weir_toml_at(blocks, i, &name);
+        char                        where[120], text[80];
+        (void)snprintf(where, sizeof where, "block.%s", shown(text, name));
+        WEIR_TRY(check_members(c, block, where, block_keys));
+    }
+    return WEIR_OK;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------------ */
+/* What the model itself binds (bind.c), besides the slots of its blocks. */
+static const char *const model_slots[] = { "embed", "norm", "output", "rope.factors", "layer.mixer_norm", "layer.ffn_norm" };
+
+static const char *slot_at(const void *names, size_t index)
+{
+    const weir_block *block;
+    (void)names;
+    if (index < sizeof model_slots / sizeof *model_slots) return model_slots[index];
+    index -= sizeof model_slots / sizeof *model_slots;
+    for (size_t b = 0; (block = weir_block_at(b)) != NULL; b++) {
+        for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
+            if (index-- == 0) return slot->name;
+        }
+    }
+    return NULL;
+}
+
+static bool is_per_layer(const char *slot)
+{
+    return strcmp(slot, "embed") != 0 && strcmp(slot, "norm") != 0 && strcmp(slot, "output") != 0 && strcmp(slot, "rope.factors") != 0;
+}
+
+/* `or` takes another slot's own names: one step, so that there is no way round in a circle. */
+static weir_status check_or(const checker *c, const char *slot, const weir_toml_node *entry)
+{
+    const weir_toml_node *const node = weir_toml_get(entry, "or");
+    const char *const           other = weir_toml_string(node, NULL);
+    char                        at[2 * TEXT_LENGTH], text[80];
+    if (other == NULL) return WEIR_OK;
+    const weir_toml_node *const instead = get(c, "tensor", other);
+    const char                 *wrong = NULL;
+    if (!is_listed(other, slot_at, NULL)) return unknown(c, node, "tensor", "slot after or", other, slot_at, NULL);
+    if (strcmp(other, slot) == 0)
+        wrong = "is the slot itself";
+    else if (instead == NULL)
+        wrong = "has no entry in [tensor]";
+    else if (weir_toml_get(instead, "or") != NULL)
+        wrong = "has an `or` of its own; name the last one";
+    else if (is_per_layer(slot) != is_per_layer(other))
+        wrong = "belongs to layers where this one does not, or the other way round";
+    if (wrong == NULL) return WEIR_OK;
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s", place(c, at, node, "tensor"), slot, shown(text, other),
+                          wrong);
+}
+
+static weir_status check_tensors(const checker *c)
+{
+    const weir_toml_node *const table = weir_toml_get(c->arch->root, "tensor");
+    for (size_t i = 0; i < weir_toml_size(table); i++) {
+        const char                 *slot;
+        const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
+        char                        where[120];
+        if (!is_listed(slot, slot_at, NULL)) return unknown(c, entry, "tensor", "slot", slot, slot_at, NULL);
+        (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
+        if (fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
+        WEIR_TRY(check_members(c, entry, where, tensor_keys));
+        WEIR_TRY(check_or(c, slot, entry));
+    }
+    return WEIR_OK;
+}
+
+/* ---- [[refuse]] ---------------------------------------------------------------------------------------------------------- */
+static weir_status check_refuse(const checker *c)
+{
+    const weir_toml_node *const list = weir_toml_get(c->arch->root, "refuse");
+    for (size_t i = 0; i < weir_toml_size(list); i++) {
+        const weir_toml_node *const rule = weir_toml_at(list, i, NULL);
+        char                        at[2 * TEXT_LENGTH];
+        WEIR_TRY(check_members(c, rule, "refuse", refuse_keys));
+        if (weir_toml_get(rule, "gguf") == NULL && weir_toml_get(rule, "hf") == NULL)
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH", place(c, at, rule, "refuse"));
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
+{
+    const checker c = { .arch = arch, .error = error };
+    WEIR_TRY(check_tables(&c));
+    WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "arch"), "arch", arch_keys));
+    WEIR_TRY(check_shape(&c));
+    WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
+    WEIR_TRY(check_blocks(&c));
+    WEIR_TRY(check_layers(&c));
+    WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "ffn"), "ffn", ffn_keys));
+    WEIR_TRY(check_tensors(&c));
+    return check_refuse(&c);
+}

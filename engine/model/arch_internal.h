@@ -1,0 +1,9 @@
+/* engine/model/arch_internal.h - what the files about architectures share. */
+#pragma once
+#include "engine/model/arch.h"
+
+/* arch_check.c: every table, key and type of an arch file, before anything reads it. ECONFIG names the line and the nearest known name. */
+WEIR_MUST_CHECK weir_status weir_arch_check(const weir_arch *arch, weir_error *error);
+
+/* arch_refuse.c: [[refuse]] against a checkpoint. EUNSUPPORTED names the setting, its value and what is computed instead. */
+WEIR_MUST_CHECK weir_status weir_arch_check_refusals(const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error);

@@ -1,0 +1,282 @@
+/* What the process takes is in the ledger: this program's malloc family and anonymous mmap stand before libc's and count live bytes, and
+ * opening an engine, or computing with it, may not take more than a small constant that no account knows.
+ *
+ * The constant is for what does not grow with model, configuration or requests: libomp's teams, the table of kernels, paths, locks. What
+ * oneDNN compiles for each number of rows of a dense product is on no account (README), so computing is looked at with quantised weights.
+ * Sanitizer builds bring their own allocator and skip these tests. */
+#include <errno.h>
+#include <jansson.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "offload/ledger.h"
+#include "tests/unit/model/support.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HAS_OWN_ALLOCATOR 1
+#endif
+#endif
+
+namespace live {
+std::atomic<int64_t> bytes;
+} // namespace live
+
+#ifndef HAS_OWN_ALLOCATOR
+extern "C" {
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *__libc_memalign(size_t, size_t);
+void  __libc_free(void *);
+
+static void *count(void *memory)
+{
+    if (memory != nullptr) live::bytes += static_cast<int64_t>(malloc_usable_size(memory)) + 8;
+    return memory;
+}
+static void uncount(void *memory)
+{
+    if (memory != nullptr) live::bytes -= static_cast<int64_t>(malloc_usable_size(memory)) + 8;
+}
+
+void *malloc(size_t n) { return count(__libc_malloc(n)); }
+void *calloc(size_t n, size_t size) { return count(__libc_calloc(n, size)); }
+void *memalign(size_t alignment, size_t n) { return count(__libc_memalign(alignment, n)); }
+void *aligned_alloc(size_t alignment, size_t n) { return count(__libc_memalign(alignment, n)); }
+int   posix_memalign(void **out, size_t alignment, size_t n)
+{
+    *out = count(__libc_memalign(alignment, n));
+    return *out != nullptr ? 0 : ENOMEM;
+}
+void *realloc(void *old, size_t n)
+{
+    uncount(old);
+    void *const grown = __libc_realloc(old, n);
+    if (grown == nullptr && n > 0) (void)count(old);
+    return count(grown);
+}
+void free(void *memory)
+{
+    uncount(memory);
+    __libc_free(memory);
+}
+/* Files that are mapped are page cache, which the kernel takes back: they are remembered, and not counted. */
+static std::atomic<void *> files[64];
+
+void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    void *const memory = reinterpret_cast<void *>(syscall(SYS_mmap, at, n, protection, flags, fd, offset));
+    if (memory == MAP_FAILED) return memory;
+    if ((flags & MAP_ANONYMOUS) != 0) {
+        live::bytes += static_cast<int64_t>(n);
+        return memory;
+    }
+    for (auto &file : files) {
+        void *none = nullptr;
+        if (file.compare_exchange_strong(none, memory)) break;
+    }
+    return memory;
+}
+int munmap(void *memory, size_t n)
+{
+    bool is_file = false;
+    for (auto &file : files) {
+        void *one = memory;
+        is_file = is_file || file.compare_exchange_strong(one, nullptr);
+    }
+    if (!is_file) live::bytes -= static_cast<int64_t>(n);
+    return static_cast<int>(syscall(SYS_munmap, memory, n));
+}
+}
+#endif
+
+namespace {
+
+using support::Engine;
+using support::Sequence;
+using support::Settings;
+
+constexpr int64_t unaccounted = 1 << 20;
+
+class Accounting : public ::testing::Test {
+  protected:
+    void SetUp() override
+    {
+#ifdef HAS_OWN_ALLOCATOR
+        GTEST_SKIP() << "the sanitizer's allocator is in the way";
+#endif
+        before_ = live::bytes;
+    }
+    void open(const std::string &model, const Settings &settings, bool with_service = true)
+    {
+        ASSERT_EQ(engine_.open(model, settings, with_service), WEIR_OK) << engine_.text();
+    }
+    size_t total() const { return weir_ledger_total(weir_engine_ledger(engine_.get()), WEIR_TIER_HOST); }
+    size_t used(weir_account account) const { return weir_ledger_used(weir_engine_ledger(engine_.get()), WEIR_TIER_HOST, account); }
+    /* Bytes taken since the test began that no account knows. */
+    int64_t missing() const { return live::bytes - before_ - static_cast<int64_t>(total()); }
+    void    expect_accounted(const char *what) const { EXPECT_LE(missing(), unaccounted) << what << ": the ledger says " << total(); }
+
+    int64_t before_ = 0;
+    Engine  engine_;
+};
+
+TEST_F(Accounting, TheCheckSeesWhatNobodyAccountsFor)
+{
+    open(support::golden("qwen3"), { "memory.host=64MiB" });
+    const int64_t missing_before = missing();
+    void *volatile memory = malloc(2 << 20);
+    EXPECT_GE(missing() - missing_before, 2 << 20);
+    EXPECT_GT(missing(), unaccounted);
+    free(memory);
+    EXPECT_LT(missing(), missing_before + 4096);
+}
+
+/* Ten times the slots, rows and window: everything that grows is on an account. */
+TEST_F(Accounting, AnEngineOfAnySize)
+{
+    const Settings settings[] = {
+        { "memory.host=64MiB", "batch.max_sequences=1", "batch.chunk=64", "model.context=256" },
+        { "memory.host=512MiB", "batch.max_sequences=256", "batch.chunk=64", "model.context=4096" },
+        { "memory.host=512MiB", "batch.max_sequences=4", "batch.chunk=4096", "model.context=4096" },
+    };
+    for (const char *model : { "tq/tq-q8_0.gguf", "tq", "qwen3" }) {
+        for (const Settings &one : settings) {
+            open(support::golden(model), one);
+            expect_accounted(model);
+            engine_.close();
+        }
+    }
+}
+
+TEST_F(Accounting, TheDemoModelWithItsTokenizer)
+{
+    open("models/weir-demo", { "memory.host=256MiB" });
+    EXPECT_GT(used(WEIR_ACCOUNT_TOKENIZER), 0u);
+    expect_accounted("demo");
+}
+
+TEST_F(Accounting, ComputingTakesNothingMore)
+{
+    open(support::golden("tq/tq-q8_0.gguf"), { "memory.host=64MiB", "batch.chunk=64", "kernels.activations=fast" }, false);
+    Sequence sequence(engine_);
+    sequence.add(support::some_tokens(500, 5, engine_.n_vocab()));
+    const float *logits = nullptr;
+    for (int i = 0; i < 7; i++) {
+        weir_work work = { sequence.get(), 64, WEIR_LOGITS_LAST, 0, 0, {} };
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
+    }
+    expect_accounted("seven steps");
+}
+
+/* 24 jobs, of which one runs; each has counts of all tokens for its penalties. */
+TEST_F(Accounting, JobsInTheQueue)
+{
+    open(support::golden("qwen3"), { "memory.host=64MiB", "batch.max_sequences=1", "batch.queue=64" });
+    const size_t               total_before = total();
+    const std::vector<int32_t> prompt = support::some_tokens(200, 1, 100);
+    weir_request               request = {};
+    request.prompt = prompt.data();
+    request.n_prompt = 200;
+    request.max_tokens = 2000;
+    request.n_choices = 1;
+    request.ignore_eos = true;
+    request.sampling = weir_sampling_default();
+    request.sampling.repetition_penalty = 1.1f;
+    request.callback = [](void *, const weir_event *) { return true; };
+    std::vector<weir_job *> jobs(24);
+    for (weir_job *&job : jobs)
+        ASSERT_EQ(weir_service_submit(weir_engine_service(engine_.get()), &job, &request, engine_.error()), WEIR_OK) << engine_.text();
+    EXPECT_GE(total() - total_before, jobs.size() * (200 * sizeof(int32_t) + 4 * engine_.n_vocab()));
+    expect_accounted("jobs");
+    for (weir_job *job : jobs) weir_job_release(job);
+    for (int i = 0; i < 1000 && total() > total_before; i++) usleep(10000);
+    EXPECT_EQ(total(), total_before) << "all of it came back";
+}
+
+TEST_F(Accounting, AJobThatDoesNotFitIsRefusedWithTheArithmetic)
+{
+    open(support::golden("qwen3"), { "memory.host=64MiB", "batch.max_sequences=1" });
+    weir_ledger *const ledger = weir_engine_ledger(engine_.get());
+    const size_t       rest = (size_t{ 64 } << 20) - total();
+    ASSERT_EQ(weir_ledger_reserve(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest, engine_.error()), WEIR_OK);
+    const int32_t prompt[] = { 1, 2, 3 };
+    weir_request  request = {};
+    request.prompt = prompt;
+    request.n_prompt = 3;
+    request.n_choices = 1;
+    request.max_tokens = 1;
+    request.sampling = weir_sampling_default();
+    request.callback = [](void *, const weir_event *) { return true; };
+    weir_job *job = nullptr;
+    EXPECT_EQ(weir_service_submit(weir_engine_service(engine_.get()), &job, &request, engine_.error()), WEIR_ENOMEM);
+    EXPECT_NE(strstr(engine_.text(), "bytes asked, 0 of 67108864 left; raise memory.host"), nullptr) << engine_.text();
+    weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest);
+}
+
+/* Each line of the plan is what the account holds; what is set aside for requests is the only difference. */
+TEST_F(Accounting, ThePlanIsWhatTheLedgerHolds)
+{
+    const Settings settings[] = {
+        { "memory.host=24MiB", "batch.max_sequences=3" },
+        { "memory.host=13MiB", "batch.max_sequences=2", "batch.chunk=64" },
+        { "memory.host=200MiB", "batch.max_sequences=64", "kv.format=f32" },
+        { "memory.host=24MiB", "batch.max_sequences=5", "kv.format=int8/kivi4", "batch.chunk=128" },
+        { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=q8_0/turbo3" },
+    };
+    for (const Settings &one : settings) {
+        open(support::golden("tq"), one);
+        const weir_plan &plan = *weir_engine_plan_of(engine_.get());
+        EXPECT_LE(weir_plan_total(&plan), plan.cap);
+        EXPECT_EQ(plan.weights, used(WEIR_ACCOUNT_WEIGHTS));
+        EXPECT_EQ(plan.activations, used(WEIR_ACCOUNT_ACTIVATIONS));
+        EXPECT_EQ(plan.recurrent, used(WEIR_ACCOUNT_RECURRENT));
+        EXPECT_EQ(plan.kv, used(WEIR_ACCOUNT_KV));
+        EXPECT_EQ(plan.page_tables, used(WEIR_ACCOUNT_PAGE_TABLES));
+        EXPECT_EQ(plan.tokens, used(WEIR_ACCOUNT_TOKENS));
+        EXPECT_EQ(plan.sampler, used(WEIR_ACCOUNT_SAMPLER));
+        EXPECT_EQ(plan.tokenizer, used(WEIR_ACCOUNT_TOKENIZER));
+        EXPECT_EQ(plan.other, used(WEIR_ACCOUNT_OTHER));
+        EXPECT_EQ(weir_plan_total(&plan) - plan.http, total());
+        engine_.close();
+    }
+}
+
+TEST_F(Accounting, ThePlanAsJsonAddsUp)
+{
+    open(support::golden("tq"), { "memory.host=24MiB" });
+    weir_plan plan = *weir_engine_plan_of(engine_.get());
+    (void)snprintf(plan.model, sizeof plan.model, "a \"quoted\"\n\\ name");
+    weir_buffer text = {};
+    ASSERT_EQ(weir_plan_print_json(&plan, &text), WEIR_OK);
+    json_t *const root = json_loadb(text.data, text.size, 0, nullptr);
+    ASSERT_NE(root, nullptr) << text.data;
+    EXPECT_STREQ(json_string_value(json_object_get(root, "model")), plan.model);
+    const char *name = nullptr;
+    json_t     *value = nullptr;
+    json_int_t  sum = 0;
+    json_object_foreach(json_object_get(root, "accounts"), name, value) sum += json_integer_value(value);
+    EXPECT_EQ(sum, json_integer_value(json_object_get(root, "total")));
+    EXPECT_EQ(json_integer_value(json_object_get(root, "cap")), 24 << 20);
+    EXPECT_EQ(json_integer_value(json_object_get(json_object_get(root, "kv"), "bytes_per_token")), plan.kv_bytes_per_token);
+    json_decref(root);
+    weir_buffer_free(&text);
+}
+
+TEST_F(Accounting, APlanThatDoesNotFitSaysTheArithmetic)
+{
+    for (const char *memory : { "memory.host=40KiB", "memory.host=200KiB", "memory.host=2MiB" }) {
+        EXPECT_EQ(engine_.plan(support::golden("tq"), { memory }), WEIR_EFULL) << memory;
+        EXPECT_NE(strstr(engine_.text(), "the plan does not fit"), nullptr) << engine_.text();
+    }
+    for (const char *part : { "weights", "page tables", "tokenizer", "requests", "2.0 MiB (memory.host)" })
+        EXPECT_NE(strstr(engine_.text(), part), nullptr) << part << " in " << engine_.text();
+}
+
+} // namespace
