@@ -24,6 +24,10 @@ static void free_slot(weir_service *service, choice *c)
 {
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         if (service->slots[i].owner != c) continue;
+        if (c->is_torn)
+            weir_choice_forget(c);
+        else
+            weir_choice_keep(c);
         weir_sequence_clear(&service->slots[i].sequence);
         service->slots[i].owner = NULL;
     }
@@ -75,6 +79,7 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
 void weir_job_free(weir_job *job)
 {
     if (job == NULL) return;
+    weir_ledger_return(job->service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, job->bytes);
     for (int32_t i = 0; job->choices != NULL && i < job->request.n_choices; i++) {
         free(job->choices[i].history.prompt);
         free(job->choices[i].history.answer);
@@ -83,5 +88,6 @@ void weir_job_free(weir_job *job)
     free((void *)job->request.prompt);
     free((void *)job->request.sampling.bias);
     free((void *)job->request.cache_salt);
+    free((void *)job->request.session);
     free(job);
 }

@@ -7,8 +7,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/kv/prefix.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/service.h"
+
+enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
 
 typedef struct choice {
     weir_job            *job;
@@ -17,13 +20,17 @@ typedef struct choice {
     bool                 is_waiting; /* for the prompt of choice 0, which it will fork   */
     bool                 is_stalled; /* preempted: holds no pages, waits for room        */
     bool                 is_ended;
+    bool                 is_torn;    /* a step failed: its recurrent memory is of no use */
     weir_sampler_history history;    /* owned; arrays only if penalties are on */
+    weir_prefix_mark     marks[CHOICE_MARKS]; /* [n_marks] states of this text that the index does not have yet */
+    int32_t              n_marks;
 } choice;
 
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
 
 struct weir_job {
     weir_service *service;
+    size_t        bytes;   /* charged to the account http */
     weir_job     *next;    /* queue (lock), or list of running jobs */
     weir_request  request; /* with own copies of prompt and bias */
     choice       *choices; /* [request.n_choices] */
@@ -42,10 +49,21 @@ typedef struct slot {
     choice       *owner; /* NULL: free */
 } slot;
 
+/* Something to be done on the engine thread between two steps. */
+typedef struct service_call {
+    void (*run)(weir_service *service, void *user);
+    void                *user;
+    struct service_call *next;
+    bool                 is_done;
+} service_call;
+
 struct weir_service {
     weir_service_info     info;
     weir_runner          *runner;
     weir_kv_store        *store;
+    weir_prefix          *prefix; /* NULL: nothing is kept */
+    weir_ledger          *ledger;
+    size_t                bytes, sampler_bytes; /* charged: arrays below, scratch */
     slot                 *slots; /* [info.n_slots] */
     weir_work            *works; /* [info.n_slots] */
     choice              **working; /* [info.n_slots]: whose work it is */
@@ -55,15 +73,19 @@ struct weir_service {
     int32_t              *banned;   /* stop ids, for ignore_eos */
     size_t                n_stop_ids;
     int32_t               chunk, busy_chunk;
+    uint64_t              turns[CLIENT_TURNS], n_turns; /* when each client was served last; clients may share an entry */
 
-    pthread_t          thread;
-    pthread_mutex_t    lock;
-    pthread_cond_t     work, idle; /* work: something to do; idle: a callback or a job ended */
-    weir_job          *queue_head, *queue_tail;
-    int32_t            n_queued, n_running;
-    int64_t            next_serial;
-    bool               has_thread, is_stopping, is_draining;
-    weir_service_stats stats;
+    pthread_t              thread;
+    pthread_mutex_t        lock;
+    pthread_cond_t         work, idle; /* work: something to do; idle: a callback or a job ended */
+    weir_job              *queue_head, *queue_tail;
+    service_call          *calls; /* list (lock) */
+    int32_t                n_queued, n_running;
+    int64_t                next_serial;
+    bool                   has_thread, is_stopping, is_draining;
+    weir_service_stats     stats;
+    weir_service_sequence *seen; /* [info.n_slots] (lock): the sequences after the last step */
+    int32_t                n_seen;
 };
 
 /* events.c: callbacks and the ends of choices and jobs. All on the engine thread, without the lock. */
@@ -72,6 +94,21 @@ void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token); /* stop
 void weir_job_finish(weir_job *job, weir_status status, const char *message); /* ends open choices, sends DONE */
 void weir_job_free(weir_job *job);
 
+/* reuse.c: the prefix index. */
+void weir_choice_reuse(choice *c);                          /* its tokens are set, nothing is computed */
+void weir_choice_want_states(choice *c, weir_work *work);   /* before a step ... */
+void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before,
+                            bool is_done); /* ... and after it, n_before: rows before the step */
+void weir_choice_share(choice *c);                          /* others may use its whole pages from now on */
+void weir_choice_keep(choice *c);                           /* at its end */
+void weir_choice_forget(choice *c);                         /* instead of keep: its memory is torn */
+void weir_service_make_room(weir_service *service, int32_t n_works);
+
+/* service.c: runs it on the engine thread and waits for it. From any other thread. */
+void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user);
+
 /* step.c: admission, planning, one step. */
-void weir_service_admit(weir_service *service);
-void weir_service_step(weir_service *service);
+void    weir_service_admit(weir_service *service);
+void    weir_service_step(weir_service *service);
+int64_t weir_service_unclaimed_pages(const weir_service *service); /* free, or kept texts', less what running sequences will take */
+void    weir_service_publish(weir_service *service); /* what other threads may see of slots and pages */

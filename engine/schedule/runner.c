@@ -6,8 +6,10 @@
 struct weir_runner {
     const weir_model   *model;
     weir_workspace     *workspace;
+    weir_ledger        *ledger;
+    void               *memory; /* of the three arrays */
     weir_runner_limits  limits;
-    weir_dtype          kv_dtype;
+    const weir_kv_pair *formats; /* [kv_layers] borrowed */
     int32_t            *tokens;     /* [limits.rows] */
     int32_t            *logit_rows; /* [limits.logits] */
     weir_batch_segment *segments;   /* [limits.works] */
@@ -15,22 +17,29 @@ struct weir_runner {
     void *user;
 };
 
+size_t weir_runner_bytes(const weir_runner_limits *limits)
+{
+    return (size_t)limits->works * sizeof(weir_batch_segment) + ((size_t)limits->rows + (size_t)limits->logits) * sizeof(int32_t);
+}
+
 weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
                              const weir_runner_limits *limits, weir_error *error)
 {
     weir_runner *const runner = calloc(1, sizeof *runner);
     if (runner == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the runner");
-    *runner = (weir_runner){ .model = model, .limits = *limits, .kv_dtype = spec->dtype };
-    runner->tokens = calloc((size_t)limits->rows, sizeof *runner->tokens);
-    runner->logit_rows = calloc((size_t)limits->logits, sizeof *runner->logit_rows);
-    runner->segments = calloc((size_t)limits->works, sizeof *runner->segments);
-    weir_status status = WEIR_OK;
-    if (runner->tokens == NULL || runner->logit_rows == NULL || runner->segments == NULL)
-        status = weir_error_set(error, WEIR_ENOMEM, "no memory for steps of %d rows", (int)limits->rows);
-    const weir_workspace_limits space = {
-        .rows = limits->rows, .segments = limits->works, .logits = limits->logits, .context = (int32_t)spec->max_rows
-    };
-    if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, spec->dtype, error);
+    *runner = (weir_runner){ .model = model, .ledger = ledger, .limits = *limits, .formats = spec->formats };
+    weir_status status = weir_ledger_alloc(ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error);
+    if (status == WEIR_OK) {
+        runner->segments = runner->memory; /* widest first */
+        runner->tokens = (int32_t *)(runner->segments + limits->works);
+        runner->logit_rows = runner->tokens + limits->rows;
+    }
+    const weir_workspace_limits space = { .rows = limits->rows,
+                                          .segments = limits->works,
+                                          .logits = limits->logits,
+                                          .context = (int32_t)spec->max_rows,
+                                          .formats = spec->formats };
+    if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
     if (status != WEIR_OK) {
         weir_runner_close(runner);
         return status;
@@ -43,9 +52,7 @@ void weir_runner_close(weir_runner *runner)
 {
     if (runner == NULL) return;
     weir_workspace_close(runner->workspace);
-    free(runner->tokens);
-    free(runner->logit_rows);
-    free(runner->segments);
+    weir_ledger_free(runner->ledger, runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(&runner->limits));
     free(runner);
 }
 
@@ -75,7 +82,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                          .segments = runner->segments,
                          .logit_rows = runner->logit_rows,
                          .n_segments = n_works,
-                         .kv_dtype = runner->kv_dtype,
+                         .formats = runner->formats,
                          .observe = runner->observe,
                          .user = runner->user };
     for (int32_t i = 0; i < n_works; i++) {
@@ -89,7 +96,10 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                                                     .n_past = sequence->n_computed,
                                                     .pages = (void *const *)sequence->table.pages,
                                                     .page_stride = sequence->table.capacity,
-                                                    .recurrent = sequence->recurrent };
+                                                    .open = (void *const *)sequence->table.open,
+                                                    .recurrent = sequence->recurrent,
+                                                    .snapshots = work->snapshots,
+                                                    .n_snapshots = work->n_snapshots };
         sequence->recurrent_dirty = true;
         const int32_t wanted = work->wanted == WEIR_LOGITS_ALL ? work->n_rows : work->wanted == WEIR_LOGITS_LAST ? 1 : 0;
         work->first_logit = wanted > 0 ? batch.n_logits : -1;

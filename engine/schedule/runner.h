@@ -1,6 +1,6 @@
 /* engine/schedule/runner.h - one step over some sequences: batch, forward, commit. The only caller of the model's forward pass.
  *
- * A step that fails commits nothing: KV rows stay invisible, but recurrent state may be torn, so the caller resets those sequences. */
+ * A step that fails commits nothing: KV rows stay invisible, but recurrent state and open rows may be torn, so the caller resets those sequences. */
 #pragma once
 #include "engine/kv/sequence.h"
 #include "engine/model/model.h"
@@ -16,16 +16,20 @@ typedef enum weir_logits_wanted { WEIR_LOGITS_NONE, WEIR_LOGITS_LAST, WEIR_LOGIT
 
 /* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are reserved by the runner. */
 typedef struct weir_work {
-    weir_sequence     *sequence;
-    int32_t            n_rows;
-    weir_logits_wanted wanted;
-    int32_t            first_logit; /* out: index of its first logits row, -1: none */
+    weir_sequence      *sequence;
+    int32_t             n_rows;
+    weir_logits_wanted  wanted;
+    int32_t             first_logit; /* out: index of its first logits row, -1: none */
+    int32_t             n_snapshots;
+    weir_batch_snapshot snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
 } weir_work;
 
 typedef struct weir_runner_limits {
     int32_t rows, works, logits; /* of one step */
 } weir_runner_limits;
 
+/* What the account tokens holds for these limits. */
+size_t                      weir_runner_bytes(const weir_runner_limits *limits);
 WEIR_MUST_CHECK weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
                                              const weir_runner_limits *limits, weir_error *error);
 void                        weir_runner_close(weir_runner *runner);

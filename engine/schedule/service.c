@@ -7,12 +7,27 @@
 #include "engine/schedule/job.h"
 
 /* ---- the engine thread ----------------------------------------------------------------------------------- */
+static void run_calls(weir_service *service)
+{
+    pthread_mutex_lock(&service->lock);
+    while (service->calls != NULL) {
+        service_call *const call = service->calls;
+        service->calls = call->next;
+        pthread_mutex_unlock(&service->lock);
+        call->run(service, call->user);
+        pthread_mutex_lock(&service->lock);
+        call->is_done = true;
+        pthread_cond_broadcast(&service->idle);
+    }
+    pthread_mutex_unlock(&service->lock);
+}
+
 static void *engine_thread(void *user)
 {
     weir_service *const service = user;
     for (;;) {
         pthread_mutex_lock(&service->lock);
-        while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0)
+        while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 && service->calls == NULL)
             pthread_cond_wait(&service->work, &service->lock);
         const bool stop = service->is_stopping;
         if (stop) {
@@ -20,10 +35,46 @@ static void *engine_thread(void *user)
         }
         pthread_mutex_unlock(&service->lock);
         for (weir_job *job = service->running; stop && job != NULL; job = job->next) atomic_store(&job->is_cancelled, true);
+        run_calls(service);
         weir_service_admit(service);
+        weir_service_publish(service); /* cancelled ones are gone, whether a step follows or not */
         if (stop) return NULL;
         weir_service_step(service);
     }
+}
+
+size_t weir_service_bytes(int32_t n_slots)
+{
+    const weir_service *const s = NULL;
+    return (size_t)n_slots * (sizeof *s->slots + sizeof *s->works + sizeof *s->working + sizeof *s->seen);
+}
+
+static weir_status charge_fixed(weir_service *service, weir_error *error)
+{
+    const size_t bytes = weir_service_bytes(service->info.n_slots), scratch = weir_sampler_scratch_bytes((size_t)service->info.n_vocab);
+    WEIR_TRY(weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, bytes, error));
+    service->bytes = bytes;
+    WEIR_TRY(weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, scratch, error));
+    service->sampler_bytes = scratch;
+    return WEIR_OK;
+}
+
+/* Charged before by charge_fixed. */
+static weir_status open_fixed(weir_service *service, const weir_service_parts *parts, weir_error *error)
+{
+    const size_t n_slots = (size_t)parts->info.n_slots;
+    service->info.model_name = strdup(parts->info.model_name);
+    service->slots = calloc(n_slots, sizeof *service->slots);
+    service->works = calloc(n_slots, sizeof *service->works);
+    service->working = calloc(n_slots, sizeof *service->working);
+    service->seen = calloc(n_slots, sizeof *service->seen);
+    service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
+    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL || service->working == NULL ||
+        service->seen == NULL || service->banned == NULL ||
+        weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
+    if (parts->n_stop_ids > 0) memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
+    return WEIR_OK;
 }
 
 weir_status weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error)
@@ -33,6 +84,8 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     *service = (weir_service){ .info = parts->info,
                                .runner = parts->runner,
                                .store = parts->store,
+                               .prefix = parts->prefix,
+                               .ledger = parts->ledger,
                                .stop_ids = parts->stop_ids,
                                .n_stop_ids = parts->n_stop_ids,
                                .chunk = parts->chunk,
@@ -41,19 +94,13 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->work, NULL);
     pthread_cond_init(&service->idle, NULL);
-    service->info.model_name = strdup(parts->info.model_name);
-    service->slots = calloc(n_slots, sizeof *service->slots);
-    service->works = calloc(n_slots, sizeof *service->works);
-    service->working = calloc(n_slots, sizeof *service->working);
-    service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
+    service->info.model_name = NULL; /* copied by open_fixed */
     service->info.kv_pages_total = weir_kv_store_spec(parts->store)->n_pages;
-    weir_status status = WEIR_OK;
-    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL || service->working == NULL ||
-        service->banned == NULL || weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
-        status = weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
-    if (status == WEIR_OK && parts->n_stop_ids > 0) memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
+    service->stats.kv_bytes_total = (int64_t)weir_kv_pool_bytes(weir_kv_store_spec(parts->store));
+    weir_status status = charge_fixed(service, error);
+    if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
-        status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger, parts->recurrent_bytes, error);
+        status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger, (size_t)parts->info.recurrent_bytes, error);
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
         status = weir_error_set(error, WEIR_ENOMEM, "the engine thread cannot be started");
     service->has_thread = status == WEIR_OK;
@@ -79,12 +126,27 @@ void weir_service_close(weir_service *service)
     free(service->slots);
     free(service->works);
     free(service->working);
+    free(service->seen);
     free(service->banned);
+    weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, service->bytes);
+    weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, service->sampler_bytes);
     free((void *)service->info.model_name);
     pthread_cond_destroy(&service->idle);
     pthread_cond_destroy(&service->work);
     pthread_mutex_destroy(&service->lock);
     free(service);
+}
+
+void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user)
+{
+    service_call call = { .run = run, .user = user };
+    pthread_mutex_lock(&service->lock);
+    WEIR_ASSERT(!service->is_stopping);
+    call.next = service->calls;
+    service->calls = &call;
+    pthread_cond_broadcast(&service->work);
+    while (!call.is_done) pthread_cond_wait(&service->idle, &service->lock);
+    pthread_mutex_unlock(&service->lock);
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
@@ -120,12 +182,17 @@ static void *copy_of(const void *bytes, size_t n)
     return copy;
 }
 
+static bool has_penalties(const weir_sampling *s)
+{
+    return s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f;
+}
+
 /* Dense counts, only where a penalty reads them. */
 static weir_status open_history(choice *c, const weir_request *request, size_t n_vocab)
 {
     const weir_sampling *const s = &request->sampling;
     c->history.n_vocab = n_vocab;
-    if (s->repetition_penalty == 1.0f && s->presence_penalty == 0.0f && s->frequency_penalty == 0.0f) return WEIR_OK;
+    if (!has_penalties(s)) return WEIR_OK;
     c->history.prompt = calloc(n_vocab, sizeof *c->history.prompt);
     c->history.answer = calloc(n_vocab, sizeof *c->history.answer);
     if (c->history.prompt == NULL || c->history.answer == NULL) return WEIR_ENOMEM;
@@ -134,6 +201,15 @@ static weir_status open_history(choice *c, const weir_request *request, size_t n
         if (*count < UINT16_MAX) (*count)++;
     }
     return WEIR_OK;
+}
+
+/* Of a request that was checked: every count is bounded by the window, the vocabulary or the slots. */
+static size_t job_bytes(const weir_service *service, const weir_request *request)
+{
+    const size_t history = has_penalties(&request->sampling) ? 2 * sizeof(uint16_t) * (size_t)service->info.n_vocab : 0;
+    return sizeof(weir_job) + (size_t)request->n_prompt * sizeof *request->prompt +
+           request->sampling.n_bias * sizeof *request->sampling.bias + (request->cache_salt != NULL ? strlen(request->cache_salt) + 1 : 0) +
+           (request->session != NULL ? strlen(request->session) + 1 : 0) + (size_t)request->n_choices * (sizeof(choice) + history);
 }
 
 static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request)
@@ -146,6 +222,7 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
     job->request.prompt = copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);
     job->request.sampling.bias = copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
     job->request.cache_salt = request->cache_salt != NULL ? strdup(request->cache_salt) : NULL;
+    job->request.session = request->session != NULL ? strdup(request->session) : NULL;
     job->choices = calloc((size_t)request->n_choices, sizeof *job->choices);
     weir_status status = WEIR_OK;
     if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL) status = WEIR_ENOMEM;
@@ -165,9 +242,16 @@ weir_status weir_service_submit(weir_service *service, weir_job **out, const wei
 {
     weir_job *job = NULL;
     WEIR_TRY(check_request(service, request, error));
-    if (make_job(&job, service, request) != WEIR_OK)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for a request of %d tokens", (int)request->n_prompt);
-    weir_status status = WEIR_OK;
+    const size_t bytes = job_bytes(service, request);
+    weir_error   why = { 0 };
+    if (weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, bytes, &why) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no room for a request of %d tokens now: %s", (int)request->n_prompt, why.text);
+    weir_status status = make_job(&job, service, request);
+    if (status != WEIR_OK) {
+        weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, bytes);
+        return weir_error_set(error, status, "no memory for a request of %d tokens", (int)request->n_prompt);
+    }
+    job->bytes = bytes;
     pthread_mutex_lock(&service->lock);
     if (service->is_draining || service->is_stopping) {
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the server is shutting down");
@@ -227,6 +311,16 @@ void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
     out->waiting = shared->n_queued;
     out->kv_pages_total = shared->info.kv_pages_total;
     pthread_mutex_unlock(&shared->lock);
+}
+
+int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out)
+{
+    weir_service *const shared = (weir_service *)service;
+    pthread_mutex_lock(&shared->lock);
+    const int32_t n = shared->n_seen;
+    if (n > 0) memcpy(out, shared->seen, (size_t)n * sizeof *out);
+    pthread_mutex_unlock(&shared->lock);
+    return n;
 }
 
 void weir_service_drain(weir_service *service, int64_t deadline_ns)

@@ -4,6 +4,7 @@
  * thread, in order, and must not block (copy and wake). Continuous batching, chunked prefill, cancellation. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/base/error.h"
@@ -26,11 +27,13 @@ typedef enum weir_event_type {
     WEIR_EVENT_DONE,     /* last event of the job: usage and times; with status != OK the job failed              */
 } weir_event_type;
 
-enum { WEIR_TOP_LOGPROBS = 20 };
+enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
 typedef struct weir_usage {
-    int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
-    int64_t queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
+    int32_t     n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int64_t     queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
+    int32_t     n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
+    const char *reuse;     /* why n_cached is not more, a static text */
 } weir_usage;
 
 typedef struct weir_event {
@@ -58,6 +61,9 @@ typedef struct weir_request {
     int32_t             n_top_logprobs;      /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling       sampling;            /* bias list is copied */
     const char         *cache_salt;          /* NULL: none; copied */
+    int32_t             client;              /* whose request it is: clients take turns, whoever has the fewest running goes first */
+    const char         *session;             /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
+    int32_t             turn_starts[WEIR_TURN_STARTS]; /* prompt positions before which states are worth keeping; 0: none */
     weir_event_callback callback;
     void               *user;
 } weir_request;
@@ -69,22 +75,44 @@ typedef struct weir_service_info {
     int32_t     trained_context;
     int32_t     n_slots, queue_limit;
     int64_t     n_parameters, model_bytes;
-    int64_t     kv_page_bytes, kv_pages_total;
+    int64_t     kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
+    int64_t     kv_bytes_per_token;   /* over all layers and heads */
+    int64_t     kv_open_bytes;        /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
+    int64_t     recurrent_bytes;      /* per sequence, whatever its length */
+    const char *kv_format, *k_format, *v_format, *wide_format; /* borrowed from the engine; see weir_plan */
+    int32_t     wide_layers;
 } weir_service_info;
 
+/* What an open HTTP connection takes on the account http, for the plan and the server alike: its pool of header and reply header, a block of
+ * a stream, the library's and the server's records. */
+enum { WEIR_REPLY_HEADER_BYTES = 8 << 10, WEIR_STREAM_BLOCK_BYTES = 16 << 10, WEIR_CONNECTION_RECORDS = 4 << 10 };
+static inline size_t weir_connection_bytes(size_t header_limit)
+{
+    return header_limit + WEIR_REPLY_HEADER_BYTES + WEIR_STREAM_BLOCK_BYTES + WEIR_CONNECTION_RECORDS;
+}
+
 typedef struct weir_service_stats { /* a consistent copy, any thread */
-    int32_t running, waiting;      /* sequences in the batch, jobs in the queue */
-    int64_t kv_pages_used, kv_pages_total;
+    int32_t running, waiting; /* sequences in the batch, jobs in the queue */
+    int64_t kv_pages_used, kv_pages_total, kv_bytes_used, kv_bytes_total;
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
+    int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
+    int64_t evicted_tokens; /* rows that a policy dropped for good */
+    int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
 } weir_service_stats;
+
+typedef struct weir_service_sequence { /* one that has a slot */
+    int64_t job;
+    int32_t choice, tokens; /* tokens: those whose rows are in memory */
+    int64_t bytes; /* pages (shared ones count for each), open rows, state, ids, table */
+} weir_service_sequence;
 
 /* What the engine hands over: all borrowed, all outlive the service. */
 typedef struct weir_service_parts {
     weir_service_info     info; /* model_name is copied */
     struct weir_runner   *runner;
     struct weir_kv_store *store;
+    struct weir_prefix   *prefix; /* NULL: nothing is reused */
     struct weir_ledger   *ledger;
-    size_t                recurrent_bytes; /* per sequence */
     const int32_t        *stop_ids;
     size_t                n_stop_ids;
     int32_t               chunk; /* rows of prefill per step, a multiple of 64 */
@@ -95,14 +123,19 @@ WEIR_MUST_CHECK weir_status weir_service_open(weir_service **out, const weir_ser
 /* Cancels what runs, ends the thread. Jobs must have been released. */
 void weir_service_close(weir_service *service);
 
-/* EFULL: the queue is full (429). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or bad numbers.
+/* What a service of so many slots takes at open beside its sequences, on the account tokens; the sampler's scratch is its own account. */
+size_t weir_service_bytes(int32_t n_slots);
+
+/* EFULL: the queue is full (429). ENOMEM: memory.host has no room for it now (503). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or bad numbers.
  * EUNSUPPORTED while draining (503). The job lives until weir_job_release, also after DONE. */
 WEIR_MUST_CHECK weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error);
-void                        weir_job_cancel(weir_job *job);  /* any thread; DONE with ECANCELED follows unless it was done */
+void                        weir_job_cancel(weir_job *job); /* any thread; DONE with ECANCELED follows unless it was done */
 void                        weir_job_release(weir_job *job); /* cancels if still running; no callback comes after it returned */
 
 const weir_service_info *weir_service_info_of(const weir_service *service);
 void                     weir_service_stats_of(const weir_service *service, weir_service_stats *out);
+/* The sequences in the batch after the last step, at most n_slots of them. Returns how many. Any thread. */
+int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out);
 /* No new jobs; returns when all ended or the deadline passed (then the rest is cancelled). */
 void weir_service_drain(weir_service *service, int64_t deadline_ns);
 

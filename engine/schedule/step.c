@@ -24,11 +24,17 @@ static bool any_stalled(const weir_service *service)
     return false;
 }
 
+/* Kept texts give theirs up when they are asked for. */
+static int64_t free_pages(const weir_service *service)
+{
+    return weir_kv_store_free_pages(service->store) + (service->prefix != NULL ? weir_prefix_reclaimable(service->prefix) : 0);
+}
+
 /* Free pages less those that the tokens of running sequences will still take: who was let in must not find them gone. */
-static int64_t unclaimed_pages(const weir_service *service)
+int64_t weir_service_unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    int64_t                   n = weir_kv_store_free_pages(service->store);
+    int64_t                   n = free_pages(service);
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
@@ -44,7 +50,7 @@ static bool has_room(const weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_kv_pages_for(spec, most) <= unclaimed_pages(service);
+    return weir_kv_pages_for(spec, most) <= weir_service_unclaimed_pages(service);
 }
 
 static bool fits(const weir_service *service, const weir_job *job)
@@ -65,12 +71,16 @@ static void take_slot(weir_service *service, choice *c)
     if (c->is_waiting) return;
     memcpy(c->sequence->tokens, c->job->request.prompt, (size_t)c->job->request.n_prompt * sizeof(int32_t));
     c->sequence->n_tokens = c->job->request.n_prompt;
+    weir_choice_reuse(c);
 }
+
+static uint64_t *turn_of(weir_service *service, int32_t client) { return &service->turns[(uint32_t)client % CLIENT_TURNS]; }
 
 static void start_job(weir_service *service, weir_job *job)
 {
     job->next = service->running;
     service->running = job;
+    *turn_of(service, job->request.client) = ++service->n_turns;
     job->admitted_ns = weir_clock_ns();
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.queue_ns = job->admitted_ns - job->submitted_ns;
@@ -78,14 +88,42 @@ static void start_job(weir_service *service, weir_job *job)
     (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
 }
 
-/* Takes the head of the queue if it is cancelled or can start; NULL when neither. */
+/* Jobs of a client that run now. */
+static int32_t running_of(const weir_service *service, int32_t client)
+{
+    int32_t n = 0;
+    for (const weir_job *job = service->running; job != NULL; job = job->next) n += job->request.client == client;
+    return n;
+}
+
+/* Whose turn it is: the oldest job of the client that has the fewest running, of several the one that was served least recently. Only this one may start, so that a large job is not passed by
+ * small ones for ever. Lock held. */
+static const weir_job *next_in_turn(weir_service *service)
+{
+    const weir_job *next = NULL;
+    int32_t         fewest = 0;
+    uint64_t        longest_ago = 0;
+    for (const weir_job *job = service->queue_head; job != NULL; job = job->next) {
+        const int32_t  n = running_of(service, job->request.client);
+        const uint64_t turn = *turn_of(service, job->request.client);
+        if (next != NULL && (n > fewest || (n == fewest && turn >= longest_ago))) continue;
+        next = job;
+        fewest = n;
+        longest_ago = turn;
+    }
+    return next;
+}
+
+/* Takes a job that is cancelled, or the one whose turn it is if it can start; NULL when neither. */
 static weir_job *pop_job(weir_service *service)
 {
     weir_job *job = NULL;
     pthread_mutex_lock(&service->lock);
-    weir_job **at = &service->queue_head;
-    weir_job  *before = NULL;
-    while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !(before == NULL && fits(service, *at))) {
+    const weir_job *const next = next_in_turn(service);
+    const bool            can_start = next != NULL && fits(service, next);
+    weir_job            **at = &service->queue_head;
+    weir_job             *before = NULL;
+    while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !(can_start && *at == next)) {
         before = *at;
         at = &(*at)->next;
     }
@@ -205,11 +243,15 @@ static void resume_stalled(weir_service *service)
         }
         if (oldest == NULL || !has_room(service, oldest->sequence->n_tokens, WEIR_PAGE_TOKENS)) return;
         oldest->is_stalled = false;
+        weir_choice_reuse(oldest);
     }
 }
 
-static void preempt(choice *c)
+static void preempt(weir_service *service, choice *c)
 {
+    pthread_mutex_lock(&service->lock);
+    service->stats.preemptions++;
+    pthread_mutex_unlock(&service->lock);
     weir_sequence_reset(c->sequence);
     c->is_stalled = true;
 }
@@ -309,6 +351,7 @@ static void take_result(weir_service *service, choice *c, const weir_work *work,
     if (c->sequence->n_computed < c->sequence->n_tokens) return;
     const int32_t      last = work->first_logit + (work->wanted == WEIR_LOGITS_ALL ? work->n_rows - 1 : 0);
     const float *const row = logits + last * (int64_t)service->info.n_vocab;
+    if (c->n_answer == 0 && c->index == 0) weir_choice_share(c);
     if (c->n_answer == 0 && c->index == 0) prompt_is_done(service, c, row);
     if (job->request.max_tokens == 0)
         weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
@@ -316,11 +359,26 @@ static void take_result(weir_service *service, choice *c, const weir_work *work,
         advance(service, c, row);
 }
 
+/* One pass over the planned works; states that were asked for go to their choices. */
+static weir_status run_step(weir_service *service, int32_t n_works, const float **logits, weir_error *error)
+{
+    for (int32_t i = 0; i < n_works; i++) weir_choice_want_states(service->working[i], &service->works[i]);
+    weir_service_make_room(service, n_works);
+    const weir_status status = weir_runner_step(service->runner, service->works, n_works, logits, error);
+    for (int32_t i = 0; i < n_works; i++) {
+        weir_work *const work = &service->works[i];
+        const int32_t    n_before = work->sequence->n_computed - (status == WEIR_OK ? work->n_rows : 0);
+        weir_choice_got_states(service->working[i], work, n_before, status == WEIR_OK);
+    }
+    return status;
+}
+
 static void fail_step(weir_service *service, int32_t n_works, weir_status status, const char *message)
 {
     for (int32_t i = 0; i < n_works; i++) {
         if (service->working[i] == NULL) continue;
         weir_job *const job = service->working[i]->job;
+        for (int32_t k = 0; k < job->request.n_choices; k++) job->choices[k].is_torn = true;
         for (int32_t k = i; k < n_works; k++) {
             if (service->working[k] != NULL && service->working[k]->job == job) service->working[k] = NULL;
         }
@@ -336,13 +394,43 @@ static void finish_ended_jobs(weir_service *service)
     }
 }
 
+/* Pages of all layers and heads are taken and given back together. */
+static int64_t bytes_of(const weir_service *service, int64_t n_pages)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const int64_t             per_block = weir_kv_pages_for(spec, 1);
+    return per_block > 0 ? n_pages / per_block * (int64_t)weir_kv_block_bytes(spec) : 0;
+}
+
+void weir_service_publish(weir_service *service)
+{
+    pthread_mutex_lock(&service->lock);
+    service->n_seen = 0;
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c == NULL) continue;
+        service->seen[service->n_seen++] = (weir_service_sequence){
+            .job = c->job->serial, .choice = c->index, .tokens = c->sequence->n_computed, .bytes = (int64_t)weir_sequence_bytes(c->sequence)
+        };
+    }
+    service->stats.kv_pages_used = service->info.kv_pages_total - free_pages(service);
+    service->stats.kv_bytes_used = bytes_of(service, service->stats.kv_pages_used);
+    if (service->prefix != NULL) {
+        const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
+        service->stats.kept_tokens = kept.n_tokens;
+        service->stats.kept_states = kept.n_snapshots;
+        service->stats.dropped_tokens = kept.dropped_tokens;
+    }
+    pthread_mutex_unlock(&service->lock);
+}
+
 static void count_step(weir_service *service, int32_t n_works)
 {
     pthread_mutex_lock(&service->lock);
     service->stats.steps++;
     for (int32_t i = 0; i < n_works; i++) service->stats.batch_rows += service->works[i].n_rows;
-    service->stats.kv_pages_used = service->info.kv_pages_total - weir_kv_store_free_pages(service->store);
     pthread_mutex_unlock(&service->lock);
+    weir_service_publish(service);
 }
 
 void weir_service_step(weir_service *service)
@@ -352,14 +440,14 @@ void weir_service_step(weir_service *service)
     if (n_works == 0) return;
     const float *logits = NULL;
     weir_error   error = { 0 };
-    weir_status  status = weir_runner_step(service->runner, service->works, n_works, &logits, &error);
+    weir_status  status = run_step(service, n_works, &logits, &error);
     while (status == WEIR_EFULL) {
         choice *const victim = youngest(service);
         if (victim == NULL) break; /* a lone sequence always fits: the window is at most the pool */
-        preempt(victim);
+        preempt(service, victim);
         n_works = plan(service);
         if (n_works == 0) return;
-        status = weir_runner_step(service->runner, service->works, n_works, &logits, &error);
+        status = run_step(service, n_works, &logits, &error);
     }
     if (status != WEIR_OK) {
         fail_step(service, n_works, status, error.text);
@@ -368,6 +456,6 @@ void weir_service_step(weir_service *service)
     for (int32_t i = 0; i < n_works; i++) {
         if (!service->working[i]->is_ended) take_result(service, service->working[i], &service->works[i], logits);
     }
-    count_step(service, n_works);
     finish_ended_jobs(service);
+    count_step(service, n_works);
 }

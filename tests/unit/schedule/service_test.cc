@@ -1,122 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "engine/base/clock.h"
-#include "engine/schedule/service.h"
-#include "engine/weir.h"
-#include "offload/dispatch.h"
-#include "offload/ledger.h"
+#include "tests/unit/schedule/support.h"
 
 namespace {
 
-/* A job and what it reported. */
-struct Call {
-    weir_request                      request = {};
-    std::vector<int32_t>              prompt;
-    std::vector<std::vector<int32_t>> tokens;
-    std::vector<weir_finish>          finish;
-    std::vector<float>                prompt_logprobs;
-    std::mutex                        lock;
-    std::condition_variable           changed;
-    bool                              done = false;
-    weir_status                       status = WEIR_OK;
-    weir_usage                        usage = {};
-    weir_job                         *job = nullptr;
-    int                               stop_after = 0; /* the callback ends the choice after so many tokens */
-    int                               events_after_done = 0;
-
-    explicit Call(std::vector<int32_t> ids, int max_tokens = 24) : prompt(std::move(ids))
-    {
-        request.prompt = prompt.data();
-        request.n_prompt = static_cast<int32_t>(prompt.size());
-        request.max_tokens = max_tokens;
-        request.n_choices = 1;
-        request.sampling = weir_sampling_default();
-        request.callback = on_event;
-        request.user = this;
-    }
-    static bool on_event(void *user, const weir_event *event)
-    {
-        Call *const                       call = static_cast<Call *>(user);
-        const std::lock_guard<std::mutex> hold(call->lock);
-        call->events_after_done += call->done;
-        switch (event->type) {
-        case WEIR_EVENT_TOKEN: {
-            auto &list = call->tokens[static_cast<size_t>(event->choice)];
-            list.push_back(event->token);
-            return call->stop_after == 0 || static_cast<int>(list.size()) < call->stop_after;
-        }
-        case WEIR_EVENT_CHOICE: call->finish[static_cast<size_t>(event->choice)] = event->finish; break;
-        case WEIR_EVENT_PROMPT: call->prompt_logprobs.push_back(event->logprob.logprob); break;
-        case WEIR_EVENT_DONE:
-            call->done = true;
-            call->status = event->status;
-            call->usage = event->usage;
-            call->changed.notify_all();
-            break;
-        case WEIR_EVENT_ADMITTED: break;
-        }
-        return true;
-    }
-    weir_status submit(weir_service *service, weir_error *error)
-    {
-        tokens.resize(static_cast<size_t>(request.n_choices));
-        finish.resize(static_cast<size_t>(request.n_choices), WEIR_FINISH_NONE);
-        return weir_service_submit(service, &job, &request, error);
-    }
-    void wait()
-    {
-        std::unique_lock<std::mutex> hold(lock);
-        changed.wait(hold, [this] { return done; });
-    }
-    ~Call() { weir_job_release(job); }
-};
-
-class Service : public ::testing::Test {
-  protected:
-    void open(const char *model, int slots, const char *memory = nullptr, int context = 512, int queue = 0)
-    {
-        weir_config *const config = &config_;
-        weir_config_default(config);
-        snprintf(config->model.path, sizeof config->model.path, "tests/golden/models/%s", model);
-        ASSERT_EQ(weir_config_set(config, "kernels.activations=f32", &error_), WEIR_OK);
-        ASSERT_EQ(weir_config_set_key(config, "batch.max_sequences", std::to_string(slots).c_str(), &error_), WEIR_OK);
-        ASSERT_EQ(weir_config_set_key(config, "batch.chunk", "64", &error_), WEIR_OK);
-        ASSERT_EQ(weir_config_set_key(config, "batch.queue", std::to_string(queue).c_str(), &error_), WEIR_OK);
-        config->model.context = context;
-        if (memory != nullptr) ASSERT_EQ(weir_config_set_key(config, "memory.host", memory, &error_), WEIR_OK) << error_.text;
-        const weir_engine_options options = { config, true, nullptr, nullptr };
-        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
-        service_ = weir_engine_service(engine_);
-    }
-    std::vector<int32_t> prompt(int seed, int n) const
-    {
-        std::vector<int32_t> ids;
-        for (int i = 0; i < n; i++) ids.push_back((seed * 97 + i * 31 + i * i) % 300);
-        return ids;
-    }
-    std::vector<int32_t> alone(const std::vector<int32_t> &ids, int max_tokens = 24)
-    {
-        Call call(ids, max_tokens);
-        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-        call.wait();
-        EXPECT_EQ(call.status, WEIR_OK);
-        return call.tokens[0];
-    }
-    void               TearDown() override { weir_engine_close(engine_); }
-    static weir_config config_;
-    weir_engine       *engine_ = nullptr;
-    weir_service      *service_ = nullptr;
-    weir_error         error_ = {};
-};
-weir_config Service::config_;
+using support::Call;
+using support::Service;
 
 TEST_F(Service, SixteenStreamsEqualSolo)
 {
@@ -145,14 +32,14 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     const int64_t steps_alone = stats.steps;
     weir_engine_close(engine_);
     engine_ = nullptr;
-    open("tq", 6, nullptr, 192);
+    open("tq", 6, nullptr, 192, 0, { "memory.snapshots=256KiB" });
     /* Room for two whole windows only: six answers of 180 tokens must take turns. */
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const size_t           fixed = plan->weights + plan->activations + plan->recurrent, window = plan->kv / 6;
+    const size_t           fixed = weir_plan_total(plan) - plan->kv, window = plan->kv / 6;
     const std::string      memory = std::to_string(fixed + 2 * window + window / 2) + "B";
     weir_engine_close(engine_);
     engine_ = nullptr;
-    open("tq", 6, memory.c_str(), 192);
+    open("tq", 6, memory.c_str(), 192, 0, { "memory.snapshots=256KiB" });
     ASSERT_LT(weir_engine_plan_of(engine_)->kv_rows, 6 * 180);
     std::vector<std::unique_ptr<Call>> calls;
     for (int i = 0; i < 6; i++) {
@@ -166,7 +53,7 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     }
     weir_service_stats_of(service_, &stats);
     EXPECT_LT(stats.steps, steps_alone) << "some ran together";
-    EXPECT_EQ(stats.kv_pages_used, 0);
+    EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
 TEST_F(Service, ChoicesShareThePromptAndDifferOnlyByTheirDraws)
@@ -231,6 +118,22 @@ TEST_F(Service, CancelGivesTheSlotBackAndReleaseSilencesTheJob)
     EXPECT_EQ(last.events_after_done, 0);
 }
 
+// One client fills the queue; the one request of another is second, not last.
+TEST_F(Service, ClientsTakeTurns)
+{
+    open("qwen3", 1, nullptr, 512, 16);
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < 8; i++) {
+        calls.push_back(std::make_unique<Call>(prompt(i, 10), i == 0 ? 200 : 20));
+        calls.back()->request.client = i == 7 ? 2 : 1;
+        ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+    }
+    for (auto &call : calls) call->wait();
+    EXPECT_LT(calls[7]->usage.queue_ns, calls[2]->usage.queue_ns);
+    for (int i = 2; i < 7; i++)
+        EXPECT_LT(calls[(size_t)i - 1]->usage.queue_ns, calls[(size_t)i]->usage.queue_ns) << "in order within a client";
+}
+
 TEST_F(Service, QueueLimitWindowAndBadNumbersAreRefused)
 {
     open("qwen3", 1, nullptr, 256, 1);
@@ -277,8 +180,8 @@ TEST_F(Service, APromptAsLongAsTheWindowAndThePoolRuns)
 TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
 {
     open("qwen3", 4, nullptr, 128);
-    const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      memory = std::to_string(plan->weights + plan->activations + plan->recurrent + plan->kv / 4 + 4096) + "B";
+    const weir_plan *const            plan = weir_engine_plan_of(engine_);
+    const std::string                 memory = std::to_string(weir_plan_total(plan) - plan->kv + plan->kv / 4 + 4096) + "B";
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 4; i++) solo.push_back(alone(prompt(i, 10 + 2 * i), 80));
     weir_engine_close(engine_);

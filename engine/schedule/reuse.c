@@ -1,0 +1,176 @@
+/* engine/schedule/reuse.c - what the prefix index gives to choices and gets from them, and the room that it gives up for the batch.
+ *
+ * States are kept where a later text is likely to leave this one: where the last message and the answer begin (clients that drop or rewrite
+ * what was thought differ from there on), one token before the end of the prompt (the same prompt again: one token must stay to compute), at
+ * the end of the turn, where a text was seen to leave another one, and on a coarse grid for documents that are asked about twice. Where
+ * texts are paged (engine/kv/store.h 5), each of these is the last multiple of 64 tokens before it; that of the turn's end moves along with
+ * the answer. */
+#include <string.h>
+
+#include "engine/schedule/job.h"
+
+enum { GRID_ROWS = 4096, GRID_POINTS = 4 };
+
+static bool may_reuse(const choice *c) { return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL; }
+
+void weir_choice_reuse(choice *c)
+{
+    weir_job *const job = c->job;
+    if (!may_reuse(c) || job->request.want_prompt_logprobs) {
+        job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored" : "not asked for";
+        return;
+    }
+    const weir_prefix_hit hit = weir_prefix_take(job->service->prefix, c->sequence, job->request.cache_salt, c->sequence->n_tokens - 1);
+    if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
+    job->usage.n_cached = hit.n_rows;
+    job->usage.n_matched = hit.n_matched;
+    job->usage.reuse = hit.reason;
+}
+
+/* ---- states ------------------------------------------------------------------------------------------------------- */
+static int32_t grid_rows(const choice *c)
+{
+    const int32_t chunk = c->job->service->chunk, least = c->job->request.n_prompt / GRID_POINTS;
+    const int32_t rows = least > GRID_ROWS ? least : GRID_ROWS;
+    return (rows + chunk - 1) / chunk * chunk;
+}
+
+static bool is_marked(const choice *c, int32_t at)
+{
+    for (int32_t i = 0; i < c->n_marks; i++)
+        if (c->marks[i].at == at) return true;
+    return false;
+}
+
+static bool is_paged(const choice *c) { return weir_kv_is_paged(weir_kv_store_spec(c->job->service->store)); }
+
+/* Where a text can be continued: here, or at the page's beginning. */
+static int32_t cut(const choice *c, int32_t at) { return is_paged(c) ? at / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS : at; }
+
+/* Adds the state after `at` tokens of the sequence to the work, in order. */
+static void want(choice *c, weir_work *work, int32_t at)
+{
+    const int32_t after = at - c->sequence->n_computed;
+    if (after < 1 || after > work->n_rows || work->n_snapshots == WEIR_BATCH_SNAPSHOTS || is_marked(c, at)) return;
+    int32_t place = work->n_snapshots;
+    for (int32_t i = 0; i < work->n_snapshots; i++) {
+        if (work->snapshots[i].after == after) return;
+        if (work->snapshots[i].after > after && place == work->n_snapshots) place = i;
+    }
+    float *const state = c->n_marks + work->n_snapshots < CHOICE_MARKS ? weir_prefix_lend(c->job->service->prefix) : NULL;
+    if (state == NULL) return;
+    memmove(work->snapshots + place + 1, work->snapshots + place, (size_t)(work->n_snapshots - place) * sizeof *work->snapshots);
+    work->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
+    work->n_snapshots++;
+}
+
+/* The end of the turn is not known beforehand: the state at the last page's end before it is taken again at every page. */
+static void want_last_page(choice *c, weir_work *work)
+{
+    const int32_t at = cut(c, c->sequence->n_computed + work->n_rows);
+    if (at <= c->sequence->n_computed) return;
+    weir_prefix_mark *const last = c->n_marks > 0 ? &c->marks[c->n_marks - 1] : NULL;
+    if (last != NULL && last->at > c->job->request.n_prompt) {
+        weir_prefix_give_back(c->job->service->prefix, last->state);
+        c->n_marks--;
+    }
+    want(c, work, at);
+}
+
+void weir_choice_want_states(choice *c, weir_work *work)
+{
+    const weir_request *const request = &c->job->request;
+    if (!may_reuse(c) || c->sequence->recurrent_bytes == 0) return;
+    if (c->sequence->n_computed >= request->n_prompt) {
+        if (is_paged(c)) want_last_page(c, work);
+        return;
+    }
+    want(c, work, cut(c, request->n_prompt - 1));
+    if (c->index == 0) want(c, work, cut(c, c->job->usage.n_matched)); /* where this text left another one, a third may leave both */
+    for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, work, cut(c, request->turn_starts[i]));
+    const int32_t grid = grid_rows(c);
+    want(c, work, (c->sequence->n_computed / grid + 1) * grid);
+}
+
+/* In order of `at`. */
+static void put_mark(choice *c, weir_prefix_mark mark)
+{
+    int32_t place = c->n_marks++;
+    for (; place > 0 && c->marks[place - 1].at > mark.at; place--) c->marks[place] = c->marks[place - 1];
+    c->marks[place] = mark;
+}
+
+void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool is_done)
+{
+    for (int32_t i = 0; i < work->n_snapshots; i++) {
+        const weir_batch_snapshot *const snapshot = &work->snapshots[i];
+        if (is_done)
+            put_mark(c, (weir_prefix_mark){ n_before + snapshot->after, snapshot->dst });
+        else
+            weir_prefix_give_back(c->job->service->prefix, snapshot->dst);
+    }
+    const bool has_news = is_done && work->n_snapshots > 0 && n_before < c->job->request.n_prompt;
+    work->n_snapshots = 0;
+    if (has_news) weir_choice_share(c);
+}
+
+/* ---- keeping -------------------------------------------------------------------------------------------------------- */
+void weir_choice_share(choice *c)
+{
+    if (!may_reuse(c) || c->sequence->n_computed < WEIR_PAGE_TOKENS) return;
+    const int32_t left = weir_prefix_keep(c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->marks, c->n_marks, true);
+    memmove(c->marks, c->marks + c->n_marks - left, (size_t)left * sizeof *c->marks);
+    c->n_marks = left;
+}
+
+void weir_choice_keep(choice *c)
+{
+    if (!may_reuse(c)) return;
+    weir_prefix *const         prefix = c->job->service->prefix;
+    const weir_sequence *const sequence = c->sequence;
+    const int32_t              end = sequence->n_computed;
+    int32_t                    n = 0; /* a choice that was preempted may have marks that it has not reached again */
+    for (int32_t i = 0; i < c->n_marks; i++) {
+        if (c->marks[i].at <= end)
+            c->marks[n++] = c->marks[i];
+        else
+            weir_prefix_give_back(prefix, c->marks[i].state);
+    }
+    c->n_marks = 0;
+    const bool   is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end;
+    float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_lend(prefix) : NULL;
+    if (state != NULL) {
+        memcpy(state, sequence->recurrent, sequence->recurrent_bytes);
+        c->marks[n++] = (weir_prefix_mark){ end, state };
+    }
+    (void)weir_prefix_keep(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
+    if (c->job->request.session != NULL && c->index == 0)
+        weir_prefix_name(prefix, sequence, c->job->request.cache_salt, c->job->request.session);
+}
+
+void weir_choice_forget(choice *c)
+{
+    for (int32_t i = 0; i < c->n_marks; i++) weir_prefix_give_back(c->job->service->prefix, c->marks[i].state);
+    c->n_marks = 0;
+}
+
+/* ---- room ------------------------------------------------------------------------------------------------------------- */
+/* Pages that the works take: new ones, and copies of shared ones that they write into. */
+static int64_t wanted_pages(const weir_service *service, int32_t n_works)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    int64_t                   n = 0;
+    for (int32_t i = 0; i < n_works; i++) {
+        const weir_sequence *const s = service->works[i].sequence;
+        const int64_t              held = weir_kv_pages_for(spec, s->table.n_pages * WEIR_PAGE_TOKENS),
+                      all = weir_kv_pages_for(spec, s->n_computed + service->works[i].n_rows);
+        if (all > held) n += all - held;
+        if (s->n_computed % WEIR_PAGE_TOKENS != 0) n += weir_kv_pages_for(spec, 1);
+    }
+    return n;
+}
+
+void weir_service_make_room(weir_service *service, int32_t n_works)
+{
+    if (service->prefix != NULL) (void)weir_prefix_reclaim(service->prefix, wanted_pages(service, n_works));
+}

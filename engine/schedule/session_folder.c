@@ -1,0 +1,207 @@
+/* engine/schedule/session_folder.c - the folder of sessions: names, what lies there, and room for more. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/schedule/session_internal.h"
+
+#define ENDING ".session"
+
+weir_status session_path_of(session_path out, const weir_sessions *sessions, const char *name, weir_error *error)
+{
+    if (!weir_session_name_is_good(name, WEIR_SESSION_NAME))
+        return weir_error_set(error, WEIR_EINVAL, "a session's name is 1 to %d letters, digits, '.', '_' or '-', not a dot first",
+                              (int)WEIR_SESSION_NAME);
+    if (snprintf(out, sizeof(session_path), "%s/%s" ENDING, sessions->folder, name) >= (int)sizeof(session_path))
+        return weir_error_set(error, WEIR_EINVAL, "%s: the path of a session in it would be too long", sessions->folder);
+    return WEIR_OK;
+}
+
+/* NAME.session.tmp.PID of a process that is no more: it was killed while it wrote. */
+static void drop_torn(const weir_sessions *sessions, const char *entry)
+{
+    static const char mark[] = ENDING ".tmp.";
+    const char *const at = strstr(entry, mark);
+    if (at == NULL) return;
+    char      *end;
+    const long pid = strtol(at + sizeof mark - 1, &end, 10);
+    const bool is_alive = pid > 0 && *end == '\0' && pid != (long)getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
+    char       path[PATH_MAX];
+    if (is_alive || snprintf(path, sizeof path, "%s/%s", sessions->folder, entry) >= (int)sizeof path) return;
+    (void)unlink(path);
+}
+
+weir_status session_folder_prepare(const weir_sessions *sessions, weir_error *error)
+{
+    if (mkdir(sessions->folder, 0700) != 0 && errno != EEXIST)
+        return weir_error_set(error, WEIR_EIO, "%s: cannot make this folder (sessions.dir): %s", sessions->folder, strerror(errno));
+    DIR *const folder = opendir(sessions->folder);
+    if (folder == NULL)
+        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s", sessions->folder, strerror(errno));
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) drop_torn(sessions, entry->d_name);
+    (void)closedir(folder);
+    if (access(sessions->folder, W_OK) != 0)
+        weir_log(WEIR_LOG_WARNING, "%s: sessions cannot be saved here (sessions.dir): %s", sessions->folder, strerror(errno));
+    return WEIR_OK;
+}
+
+/* ---- what is there ------------------------------------------------------------------------------------------------- */
+/* The name of a session's file; false for any other. */
+static bool name_of(char name[WEIR_SESSION_NAME + 1], const char *entry)
+{
+    const size_t n = strlen(entry), ending = sizeof ENDING - 1;
+    if (n <= ending || n - ending > WEIR_SESSION_NAME || strcmp(entry + n - ending, ENDING) != 0) return false;
+    memcpy(name, entry, n - ending);
+    name[n - ending] = '\0';
+    return weir_session_name_is_good(name, WEIR_SESSION_NAME);
+}
+
+static void look_into(const weir_sessions *sessions, weir_session_info *info, const char *path)
+{
+    weir_session_reader *reader = NULL;
+    weir_error           why = { 0 };
+    info->problem = weir_session_open(&reader, path, &why);
+    if (info->problem == WEIR_OK) {
+        const weir_session_header *const header = weir_session_header_of(reader);
+        info->n_tokens = header->n_tokens;
+        info->created = header->created;
+        info->is_automatic = header->is_automatic;
+        if (sessions->service != NULL) info->problem = weir_session_check(reader, &sessions->identity, &why);
+    }
+    weir_session_close(reader);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const weir_session_info *)a)->name, ((const weir_session_info *)b)->name);
+}
+
+static weir_status add_entry(const weir_sessions *sessions, weir_session_info **list, size_t *n, const char *entry)
+{
+    weir_session_info info = { .name = "" };
+    session_path      path;
+    struct stat       st;
+    if (!name_of(info.name, entry) || session_path_of(path, sessions, info.name, NULL) != WEIR_OK) return WEIR_OK;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode)) return WEIR_OK;
+    info.n_bytes = st.st_size;
+    info.created = (int64_t)st.st_mtim.tv_sec;
+    info.changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    look_into(sessions, &info, path);
+    weir_session_info *const longer = weir_memory_resize(*list, (*n + 1) * sizeof info);
+    if (longer == NULL) return WEIR_ENOMEM;
+    *list = longer;
+    longer[(*n)++] = info;
+    return WEIR_OK;
+}
+
+weir_status session_folder_list(const weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error)
+{
+    weir_session_info *list = NULL;
+    weir_status        status = WEIR_OK;
+    DIR *const         folder = opendir(sessions->folder);
+    *n = 0;
+    if (folder == NULL)
+        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s", sessions->folder, strerror(errno));
+    for (const struct dirent *entry = readdir(folder); entry != NULL && status == WEIR_OK; entry = readdir(folder))
+        status = add_entry(sessions, &list, n, entry->d_name);
+    (void)closedir(folder);
+    if (status != WEIR_OK) {
+        weir_memory_give(list);
+        return weir_error_set(error, status, "no memory for the list of sessions");
+    }
+    if (*n > 0) qsort(list, *n, sizeof *list, by_name);
+    *out = list;
+    return WEIR_OK;
+}
+
+/* ---- room ---------------------------------------------------------------------------------------------------------- */
+static void drop_file(const weir_sessions *sessions, const char *name)
+{
+    session_path path;
+    if (session_path_of(path, sessions, name, NULL) == WEIR_OK) (void)unlink(path);
+}
+
+/* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all that there is. */
+static weir_status make_room_in(const weir_sessions *sessions, weir_session_info *list, size_t n_files, const char *name, size_t n_bytes,
+                                weir_error *error)
+{
+    int64_t bytes = (int64_t)n_bytes, n = 1;
+    for (size_t i = 0; i < n_files; i++) {
+        const weir_session_info *const info = &list[i];
+        n += strcmp(info->name, name) != 0;
+        bytes += info->n_bytes; /* the old file of this name is there until the new one is whole */
+    }
+    while (n > sessions->limit || (sessions->disk > 0 && bytes > sessions->disk)) {
+        weir_session_info *oldest = NULL;
+        for (size_t i = 0; i < n_files; i++) {
+            weir_session_info *const info = &list[i];
+            if (info->is_automatic && strcmp(info->name, name) != 0 && (oldest == NULL || info->changed_ns < oldest->changed_ns))
+                oldest = info;
+        }
+        if (oldest == NULL)
+            return weir_error_set(error, WEIR_EFULL,
+                                  n > sessions->limit
+                                      ? "%s: %lld sessions are there, of %lld allowed; delete one, or raise sessions.limit"
+                                      : "%s: sessions would take %lld bytes, of %lld allowed; delete one, or raise memory.disk",
+                                  sessions->folder, (long long)(n > sessions->limit ? n - 1 : bytes),
+                                  (long long)(n > sessions->limit ? sessions->limit : sessions->disk));
+        drop_file(sessions, oldest->name);
+        n--;
+        bytes -= oldest->n_bytes;
+        oldest->is_automatic = false;
+    }
+    return WEIR_OK;
+}
+
+weir_status session_folder_make_room(const weir_sessions *sessions, const char *name, size_t n_bytes, weir_error *error)
+{
+    weir_session_info *list = NULL;
+    size_t             n = 0;
+    if (sessions->disk > 0 && n_bytes > (size_t)sessions->disk)
+        return weir_error_set(error, WEIR_EFULL, "a session of %zu bytes is more than memory.disk, %lld bytes; raise it", n_bytes,
+                              (long long)sessions->disk);
+    WEIR_TRY(session_folder_list(sessions, &list, &n, error));
+    const weir_status status = make_room_in(sessions, list, n, name, n_bytes, error);
+    weir_memory_give(list);
+    return status;
+}
+
+/* Its tokens are the first of the sequence's, under the same salt. */
+static bool is_beginning(const weir_sessions *sessions, const weir_session_info *info)
+{
+    weir_session_reader *reader = NULL;
+    char                 salt[WEIR_PREFIX_SALT + 1];
+    session_path         path;
+    const size_t         bytes = (size_t)info->n_tokens * sizeof(int32_t);
+    int32_t *const       tokens = weir_memory_take(bytes);
+    weir_status          status = tokens != NULL ? session_path_of(path, sessions, info->name, NULL) : WEIR_ENOMEM;
+    if (status == WEIR_OK) status = weir_session_open(&reader, path, NULL);
+    if (status == WEIR_OK && weir_session_header_of(reader)->n_tokens != info->n_tokens) status = WEIR_EFORMAT;
+    if (status == WEIR_OK) status = weir_session_read_salt(reader, salt, NULL);
+    if (status == WEIR_OK) status = weir_session_read_tokens(reader, tokens, sessions->n_vocab, NULL);
+    const bool is = status == WEIR_OK && strcmp(salt, sessions->salt) == 0 && memcmp(tokens, sessions->sequence.tokens, bytes) == 0;
+    weir_session_close(reader);
+    weir_memory_give(tokens);
+    return is;
+}
+
+void session_folder_drop_beginnings(const weir_sessions *sessions, const char *name)
+{
+    weir_session_info *list = NULL;
+    size_t             n = 0;
+    if (session_folder_list(sessions, &list, &n, NULL) != WEIR_OK) return;
+    for (size_t i = 0; i < n; i++) {
+        const weir_session_info *const info = &list[i];
+        if (!info->is_automatic || info->problem != WEIR_OK || strcmp(info->name, name) == 0) continue;
+        if (info->n_tokens <= sessions->sequence.n_computed && is_beginning(sessions, info)) drop_file(sessions, info->name);
+    }
+    weir_memory_give(list);
+}

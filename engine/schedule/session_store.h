@@ -1,0 +1,30 @@
+/* engine/schedule/session_store.h - opening the sessions of an engine, and what happens without anyone asking. */
+#pragma once
+#include "engine/kv/session_file.h"
+#include "engine/schedule/sessions.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_sessions_options {
+    const char           *folder; /* made when it is not there */
+    weir_session_identity identity;
+    weir_service         *service; /* with a prefix index; outlives the sessions. NULL: they can be listed and deleted, no more */
+    int32_t               limit;   /* files */
+    int64_t               disk;    /* bytes of all files; 0: no cap */
+    int32_t               n_states; /* that one session may take of the kept states; at least 1 where the model has any */
+} weir_sessions_options;
+
+WEIR_MUST_CHECK weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options, weir_error *error);
+void                        weir_sessions_close(weir_sessions *sessions); /* before the service; NULL-safe */
+
+/* At the end: writes the texts that were used last, named ones under their names, as far as limit and disk allow. Returns how many are
+ * on the disk now; what fails is logged. */
+int32_t weir_sessions_save_recent(weir_sessions *sessions);
+/* At the start: restores the files that were used last, as far as pages are free. Returns how many; what cannot be used is logged. */
+int32_t weir_sessions_restore_recent(weir_sessions *sessions);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,417 @@
+/* engine/schedule/sessions.c - saving and restoring. A session goes through one sequence that belongs to the sessions: the engine thread
+ * lets it share the pages of a kept text (nobody writes to those) or gives it empty ones, the caller's thread moves the bytes, and the
+ * engine thread takes everything back. */
+#include "engine/schedule/sessions.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/schedule/session_internal.h"
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options, weir_error *error)
+{
+    weir_sessions *const s = calloc(1, sizeof *s);
+    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the sessions");
+    *s = (weir_sessions){ .folder = strdup(options->folder),
+                          .identity = options->identity,
+                          .service = options->service,
+                          .limit = options->limit,
+                          .most_states = options->n_states < WEIR_SESSION_STATES ? options->n_states : WEIR_SESSION_STATES,
+                          .n_vocab = options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
+                          .disk = options->disk };
+    (void)pthread_mutex_init(&s->lock, NULL);
+    weir_status status = s->folder != NULL ? session_folder_prepare(s, error) : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
+    if (status == WEIR_OK && s->service != NULL) status = weir_sequence_open(&s->sequence, s->service->store, s->service->ledger, 0, error);
+    if (status != WEIR_OK)
+        weir_sessions_close(s);
+    else
+        *out = s;
+    return status;
+}
+
+void weir_sessions_close(weir_sessions *sessions)
+{
+    if (sessions == NULL) return;
+    weir_sequence_close(&sessions->sequence);
+    (void)pthread_mutex_destroy(&sessions->lock);
+    free(sessions->folder);
+    free(sessions);
+}
+
+static weir_status begin(weir_sessions *s, weir_error *error)
+{
+    if (pthread_mutex_trylock(&s->lock) == 0) return WEIR_OK;
+    return weir_error_set(error, WEIR_ECANCELED, "another session is being saved or restored; try again");
+}
+
+static void end(weir_sessions *s) { (void)pthread_mutex_unlock(&s->lock); }
+
+/* ---- on the engine thread ------------------------------------------------------------------------------------------- */
+typedef struct wish { /* of one call */
+    weir_sessions           *sessions;
+    const weir_session_wish *save;
+    weir_prefix_cursor      *cursor;
+    weir_prefix_hit          hit;
+    int32_t                  n_states;
+    weir_status              status;
+} wish;
+
+/* The sequence has its tokens: it shares their pages, the states are pinned. */
+static void share_text(wish *w)
+{
+    weir_sessions *const s = w->sessions;
+    w->hit = weir_prefix_take(s->service->prefix, &s->sequence, s->salt, s->sequence.n_tokens);
+    s->sequence.n_tokens = s->sequence.n_computed;
+    const int32_t most = s->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
+    s->n_marks = most > 0 ? weir_prefix_pin(s->service->prefix, &s->sequence, s->salt, s->marks, most) : 0;
+    w->status = s->sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
+}
+
+static void take_wished(weir_service *service, void *user)
+{
+    wish *const                    w = user;
+    weir_sessions *const           s = w->sessions;
+    const weir_session_wish *const save = w->save;
+    w->status = WEIR_ENOTFOUND;
+    w->hit = (weir_prefix_hit){ .reason = "no request has named a text so, or it was dropped since" };
+    if (save->tokens == NULL && !weir_prefix_named(service->prefix, save->name, &s->sequence, s->salt)) return;
+    if (save->tokens != NULL) {
+        memcpy(s->sequence.tokens, save->tokens, (size_t)save->n_tokens * sizeof *save->tokens);
+        s->sequence.n_tokens = save->n_tokens;
+        (void)snprintf(s->salt, sizeof s->salt, "%s", save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT);
+    }
+    share_text(w);
+}
+
+static void take_next(weir_service *service, void *user)
+{
+    wish *const          w = user;
+    weir_sessions *const s = w->sessions;
+    w->status = WEIR_ENOTFOUND;
+    if (weir_prefix_next(service->prefix, w->cursor, &s->sequence, s->salt, s->name)) {
+        share_text(w);
+        if (w->status != WEIR_OK) w->status = WEIR_EMISMATCH; /* nothing of this one can be continued; there may be others */
+    }
+}
+
+typedef struct question { /* is a text of this name kept? */
+    const char *name;
+    bool        is_kept;
+} question;
+
+static void answer(weir_service *service, void *user)
+{
+    question *const q = user;
+    q->is_kept = weir_prefix_has_name(service->prefix, q->name);
+}
+
+static void let_go(weir_service *service, void *user)
+{
+    weir_sessions *const s = user;
+    weir_prefix_unpin(service->prefix, s->marks, s->n_marks);
+    s->n_marks = 0;
+    weir_sequence_clear(&s->sequence);
+}
+
+/* Pages that nobody has a claim to, and slots for the last states; all or none. */
+static void make_place(weir_service *service, void *user)
+{
+    wish *const          w = user;
+    weir_sessions *const s = w->sessions;
+    const int64_t        pages = weir_kv_pages_for(weir_kv_store_spec(service->store), s->sequence.n_tokens);
+    w->status = WEIR_EFULL;
+    if (pages > weir_service_unclaimed_pages(service) || !weir_prefix_reclaim(service->prefix, pages) ||
+        weir_kv_reserve(&s->sequence.table, service->store, s->sequence.n_tokens) != WEIR_OK)
+        return;
+    const int32_t want = w->n_states < s->most_states ? w->n_states : s->most_states;
+    while (s->n_marks < want) {
+        float *const state = weir_prefix_lend(service->prefix);
+        if (state == NULL) break;
+        s->marks[s->n_marks++] = (weir_prefix_mark){ .state = state };
+    }
+    if (s->n_marks > 0 || w->n_states == 0)
+        w->status = WEIR_OK;
+    else
+        weir_sequence_clear(&s->sequence);
+}
+
+/* What was read is right: others may continue it from now on. */
+static void take_in(weir_service *service, void *user)
+{
+    weir_sessions *const s = user;
+    weir_kv_commit(&s->sequence.table, s->sequence.n_tokens);
+    s->sequence.n_computed = s->sequence.n_tokens;
+    (void)weir_prefix_keep(service->prefix, &s->sequence, s->salt, s->marks, s->n_marks, false);
+    weir_prefix_name(service->prefix, &s->sequence, s->salt, s->name);
+    s->n_marks = 0;
+    weir_sequence_clear(&s->sequence);
+}
+
+static void throw_away(weir_service *service, void *user)
+{
+    weir_sessions *const s = user;
+    for (int32_t i = 0; i < s->n_marks; i++) weir_prefix_give_back(service->prefix, s->marks[i].state);
+    s->n_marks = 0;
+    weir_sequence_clear(&s->sequence);
+}
+
+/* ---- saving ---------------------------------------------------------------------------------------------------------- */
+/* Writes the text that the sequence shares. */
+static weir_status write_shared(weir_sessions *s, const char *name, bool is_automatic, weir_session_result *result, weir_error *error)
+{
+    const weir_session_text text = { .tokens = s->sequence.tokens,
+                                     .n_tokens = s->sequence.n_computed,
+                                     .n_states = s->n_marks,
+                                     .salt = s->salt,
+                                     .pages = s->sequence.table.pages,
+                                     .page_stride = s->sequence.table.capacity,
+                                     .spec = weir_kv_store_spec(s->service->store),
+                                     .states = s->marks,
+                                     .is_automatic = is_automatic };
+    const size_t            bytes = weir_session_file_bytes(&s->identity, text.n_tokens, text.n_states, strlen(text.salt));
+    session_path            path;
+    size_t                  written = 0;
+    WEIR_TRY(session_path_of(path, s, name, error));
+    WEIR_TRY(session_folder_make_room(s, name, bytes, error));
+    WEIR_TRY(weir_session_write(path, &s->identity, &text, &written, error));
+    *result = (weir_session_result){ .n_tokens = text.n_tokens, .n_bytes = (int64_t)written };
+    return WEIR_OK;
+}
+
+static weir_status check_wish(const weir_sessions *s, const weir_session_wish *save, weir_error *error)
+{
+    session_path path;
+    WEIR_TRY(session_path_of(path, s, save->name, error));
+    if (save->tokens != NULL && (save->n_tokens < 1 || save->n_tokens > s->service->info.window))
+        return weir_error_set(error, WEIR_EINVAL, "a session has 1 to %d tokens here, not %d", (int)s->service->info.window,
+                              (int)save->n_tokens);
+    if (save->salt != NULL && strlen(save->salt) > WEIR_PREFIX_SALT) return weir_error_set(error, WEIR_EINVAL, "the salt is too long");
+    return WEIR_OK;
+}
+
+weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish *save, weir_session_result *result, weir_error *error)
+{
+    const int64_t start = weir_clock_ns();
+    WEIR_TRY(check_wish(sessions, save, error));
+    WEIR_TRY(begin(sessions, error));
+    wish w = { .sessions = sessions, .save = save };
+    weir_service_call(sessions->service, take_wished, &w);
+    weir_status status = w.status == WEIR_OK ? write_shared(sessions, save->name, false, result, error)
+                                             : weir_error_set(error, w.status, "nothing to save as %s: %s", save->name, w.hit.reason);
+    weir_service_call(sessions->service, let_go, sessions);
+    end(sessions);
+    if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
+    return status;
+}
+
+/* auto-DIGEST, so that the same text has the same file. */
+static void name_text(weir_sessions *s)
+{
+    const XXH64_hash_t seed = XXH3_64bits(s->salt, strlen(s->salt));
+    const XXH64_hash_t hash = XXH3_64bits_withSeed(s->sequence.tokens, (size_t)s->sequence.n_computed * sizeof(int32_t), seed);
+    (void)snprintf(s->name, sizeof s->name, "auto-%016" PRIx64, (uint64_t)hash);
+}
+
+/* An automatic file of this text that can be used: it is marked as used now. */
+static bool is_there(const weir_sessions *s)
+{
+    session_path         path;
+    weir_session_reader *reader = NULL;
+    if (session_path_of(path, s, s->name, NULL) != WEIR_OK || weir_session_open(&reader, path, NULL) != WEIR_OK) return false;
+    const weir_session_header *const header = weir_session_header_of(reader);
+    const bool is = header->is_automatic && header->n_tokens == s->sequence.n_computed && header->n_states == s->n_marks &&
+                    weir_session_check(reader, &s->identity, NULL) == WEIR_OK && utimensat(AT_FDCWD, path, NULL, 0) == 0;
+    weir_session_close(reader);
+    return is;
+}
+
+static bool save_shared(weir_sessions *s)
+{
+    weir_error          error = { 0 };
+    weir_session_result result;
+    const bool          is_named = s->name[0] != '\0';
+    if (!is_named) name_text(s);
+    bool is_saved = !is_named && is_there(s);
+    if (!is_saved) is_saved = write_shared(s, s->name, !is_named, &result, &error) == WEIR_OK;
+    if (!is_saved) weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)s->sequence.n_computed, error.text);
+    if (is_saved) session_folder_drop_beginnings(s, s->name);
+    return is_saved;
+}
+
+int32_t weir_sessions_save_recent(weir_sessions *sessions)
+{
+    enum { SHORTEST = WEIR_PAGE_TOKENS };
+    weir_prefix_cursor cursor = { 0 };
+    int32_t            n = 0;
+    (void)pthread_mutex_lock(&sessions->lock);
+    for (int32_t tried = 0; tried < sessions->limit;) {
+        wish w = { .sessions = sessions, .cursor = &cursor };
+        weir_service_call(sessions->service, take_next, &w);
+        const bool is_worth_it = w.status == WEIR_OK && (sessions->sequence.n_computed >= SHORTEST || sessions->name[0] != '\0');
+        if (is_worth_it) {
+            n += save_shared(sessions);
+            tried++;
+        }
+        weir_service_call(sessions->service, let_go, sessions);
+        if (w.status == WEIR_ENOTFOUND) break;
+    }
+    (void)pthread_mutex_unlock(&sessions->lock);
+    return n;
+}
+
+/* ---- restoring -------------------------------------------------------------------------------------------------------- */
+static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int32_t *places, weir_error *error)
+{
+    const int32_t n = weir_session_header_of(reader)->n_tokens;
+    WEIR_TRY(weir_session_check(reader, &s->identity, error));
+    if (n > s->service->info.window)
+        return weir_error_set(error, WEIR_EFULL, "the session has %d tokens, the window here is %d; raise model.context", (int)n,
+                              (int)s->service->info.window);
+    WEIR_TRY(weir_session_read_tokens(reader, s->sequence.tokens, s->n_vocab, error));
+    WEIR_TRY(weir_session_read_salt(reader, s->salt, error));
+    WEIR_TRY(weir_session_read_places(reader, places, error));
+    s->sequence.n_tokens = n;
+    return WEIR_OK;
+}
+
+/* The last states of the file go to the slots; those before them pass through the first. */
+static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error)
+{
+    const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - s->n_marks;
+    float        *states[WEIR_SESSION_STATES];
+    for (int32_t i = 0; i < n; i++) states[i] = s->marks[i < skipped ? 0 : i - skipped].state;
+    for (int32_t i = 0; i < s->n_marks; i++) s->marks[i].at = places[skipped + i];
+    WEIR_TRY(weir_session_read_states(reader, states, error));
+    return weir_session_read_pages(reader, s->sequence.table.pages, s->sequence.table.capacity, weir_kv_store_spec(s->service->store),
+                                   error);
+}
+
+static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, weir_session_result *result, weir_error *error)
+{
+    int32_t                          places[WEIR_SESSION_STATES];
+    const weir_session_header *const header = weir_session_header_of(reader);
+    weir_status                      status = read_text(s, reader, places, error);
+    wish                             w = { .sessions = s, .n_states = header->n_states };
+    if (status == WEIR_OK) {
+        weir_service_call(s->service, make_place, &w);
+        status = w.status;
+        if (status != WEIR_OK)
+            (void)weir_error_set(error, status,
+                                 "no room for the %d tokens of session %s beside what runs now; try later, or raise memory.host",
+                                 (int)header->n_tokens, s->name);
+    }
+    if (status == WEIR_OK) status = read_memory(s, reader, places, error);
+    weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, s);
+    if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = header->n_tokens, .n_bytes = (int64_t)header->bytes };
+    return status;
+}
+
+static weir_status restore_named(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
+{
+    weir_session_reader *reader = NULL;
+    session_path         path;
+    WEIR_TRY(session_path_of(path, s, name, error));
+    const weir_status opened = weir_session_open(&reader, path, error);
+    if (opened == WEIR_ENOTFOUND) return weir_error_set(error, opened, "there is no session %s", name);
+    if (opened != WEIR_OK) return opened;
+    (void)snprintf(s->name, sizeof s->name, "%s", name);
+    if (weir_session_header_of(reader)->is_automatic) s->name[0] = '\0';
+    const weir_status status = restore_from(s, reader, result, error);
+    weir_session_close(reader);
+    return status;
+}
+
+weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error)
+{
+    const int64_t start = weir_clock_ns();
+    WEIR_TRY(begin(sessions, error));
+    const weir_status status = restore_named(sessions, name, result, error);
+    end(sessions);
+    if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
+    return status;
+}
+
+weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error)
+{
+    question            q = { .name = name };
+    weir_session_result result;
+    (void)pthread_mutex_lock(&sessions->lock);
+    weir_service_call(sessions->service, answer, &q);
+    const weir_status status = q.is_kept ? WEIR_OK : restore_named(sessions, name, &result, error);
+    (void)pthread_mutex_unlock(&sessions->lock);
+    return status == WEIR_ENOTFOUND ? WEIR_OK : status;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const int64_t left = ((const weir_session_info *)a)->changed_ns, right = ((const weir_session_info *)b)->changed_ns;
+    return (left > right) - (left < right);
+}
+
+/* Of the usable files, the newest that fit in free pages are moved to the end of the list; returns where they begin. */
+static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
+    int64_t                   pages = weir_kv_store_free_pages(s->service->store);
+    size_t                    first = n;
+    qsort(list, n, sizeof *list, by_age);
+    for (size_t i = n; i-- > 0;) {
+        const weir_session_info info = list[i];
+        const int64_t           wanted = weir_kv_pages_for(spec, info.n_tokens);
+        if (info.problem != WEIR_OK)
+            weir_log(WEIR_LOG_WARNING, "session %s is left alone: %s; `weir session list` says more", info.name,
+                     weir_status_text(info.problem));
+        if (info.problem != WEIR_OK || wanted > pages || info.n_tokens > s->service->info.window) continue;
+        pages -= wanted;
+        list[i] = list[--first];
+        list[first] = info;
+    }
+    return first;
+}
+
+int32_t weir_sessions_restore_recent(weir_sessions *sessions)
+{
+    weir_session_info *list = NULL;
+    size_t             n = 0;
+    int32_t            n_restored = 0;
+    weir_error         error = { 0 };
+    if (weir_sessions_list(sessions, &list, &n, &error) != WEIR_OK) {
+        weir_log(WEIR_LOG_WARNING, "no session is restored: %s", error.text);
+        return 0;
+    }
+    for (size_t i = n > 0 ? choose(sessions, list, n) : 0; i < n; i++) { /* the newest last: it is the last to be dropped */
+        weir_session_result result;
+        if (weir_sessions_restore(sessions, list[i].name, &result, &error) == WEIR_OK)
+            n_restored++;
+        else
+            weir_log(WEIR_LOG_WARNING, "session %s is not restored: %s", list[i].name, error.text);
+    }
+    weir_memory_give(list);
+    return n_restored;
+}
+
+/* ---- the folder ------------------------------------------------------------------------------------------------------- */
+weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error)
+{
+    session_path path;
+    WEIR_TRY(session_path_of(path, sessions, name, error));
+    if (unlink(path) == 0) return WEIR_OK;
+    if (errno == ENOENT) return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
+    return weir_error_set(error, WEIR_EIO, "%s: cannot delete: %s", path, strerror(errno));
+}
+
+weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error)
+{
+    return session_folder_list(sessions, out, n, error);
+}

@@ -1,0 +1,67 @@
+/* engine/schedule/sessions.h - conversations that outlive the process: kept texts written to a folder and read back.
+ *
+ * Saving and restoring run on the caller's thread, one at a time; the engine goes on meanwhile. The engine thread is asked only to hand
+ * out what is kept, and to take in what was read once all of it has proved right. Any thread; all functions wait. */
+#pragma once
+#include "engine/schedule/service.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes of a name; more than clients may use, so that a server can put something in front. */
+enum { WEIR_SESSION_NAME = 96 };
+
+typedef struct weir_sessions weir_sessions;
+
+/* Letters, digits, '.', '_' and '-', not a dot first, at most `most` bytes: a name is a file's name, and nothing else. */
+static inline bool weir_session_name_is_good(const char *name, size_t most)
+{
+    size_t n = 0;
+    for (; name[n] != '\0' && n <= most; n++) {
+        const char c = name[n];
+        const bool is_plain =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+        if (!is_plain || (n == 0 && c == '.')) return false;
+    }
+    return n >= 1 && n <= most;
+}
+
+typedef struct weir_session_info {
+    char        name[WEIR_SESSION_NAME + 1];
+    int32_t     n_tokens;
+    int64_t     n_bytes, created;  /* seconds since 1970 */
+    int64_t     changed_ns;        /* of the file */
+    bool        is_automatic;
+    weir_status problem;           /* not OK: it cannot be restored here */
+} weir_session_info;
+
+typedef struct weir_session_result {
+    int32_t n_tokens;
+    int64_t n_bytes, time_ns;
+} weir_session_result;
+
+/* What to save: the kept text that begins these tokens, or with tokens NULL the one that requests named so (weir_request.session). */
+typedef struct weir_session_wish {
+    const char    *name, *salt; /* salt: as in weir_request */
+    const int32_t *tokens;
+    int32_t        n_tokens;
+} weir_session_wish;
+
+/* ECANCELED: another one is being saved or restored. ENOTFOUND: no such text is kept; the error says why. EFULL: [sessions] limit or
+ * memory.disk leaves no room. EIO: the disk; the file that was there is as it was. */
+WEIR_MUST_CHECK weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish *wish, weir_session_result *result,
+                                               weir_error *error);
+/* The text is kept again: prompts that begin with it continue it. ENOTFOUND; EFORMAT, EUNSUPPORTED, EMISMATCH: the file; EFULL: no pages
+ * are free now; ECANCELED as above. */
+WEIR_MUST_CHECK weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, weir_session_result *result,
+                                                  weir_error *error);
+/* Restores it unless its text is kept, waiting for others; a name without a file is fine. What a request does that names its text. */
+WEIR_MUST_CHECK weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error);
+/* *out [*n], by name; weir_memory_give frees it. Of damaged files only name and size are known. */
+WEIR_MUST_CHECK weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,392 @@
+// Conversations across the end of an engine: saved, restored, continued with the same bits; and everything that can be wrong with a file.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/memory.h"
+#include "engine/schedule/sessions.h"
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+using support::Service;
+
+class Session : public Service {
+  protected:
+    void SetUp() override
+    {
+        folder_ = std::string(getenv("TEST_TMPDIR")) + "/sessions";
+        std::filesystem::remove_all(folder_);
+        setting_ = "sessions.dir=" + folder_;
+    }
+    void start(const char *model, std::vector<const char *> more = {}, const char *memory = nullptr)
+    {
+        more.push_back(setting_.c_str());
+        open(model, 2, memory, 512, 0, more);
+        sessions_ = weir_engine_sessions(engine_);
+        ASSERT_NE(sessions_, nullptr);
+    }
+    void stop()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *session = nullptr, const char *salt = nullptr, bool cache = true)
+    {
+        Call call(ids, 12);
+        call.request.cache_prompt = cache;
+        call.request.session = session;
+        call.request.cache_salt = salt;
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_OK);
+        usage_ = call.usage;
+        return call.tokens[0];
+    }
+    weir_status save(const char *name, const std::vector<int32_t> &ids = {}, const char *salt = nullptr)
+    {
+        const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(), (int32_t)ids.size() };
+        return weir_sessions_save(sessions_, &wish, &result_, &error_);
+    }
+    weir_status                    restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
+    std::vector<weir_session_info> list()
+    {
+        weir_session_info *infos = nullptr;
+        size_t             n = 0;
+        EXPECT_EQ(weir_sessions_list(sessions_, &infos, &n, &error_), WEIR_OK) << error_.text;
+        std::vector<weir_session_info> out(infos, infos + n);
+        weir_memory_give(infos);
+        return out;
+    }
+    std::string         path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
+    std::string         folder_, setting_;
+    weir_sessions      *sessions_ = nullptr;
+    weir_session_result result_ = {};
+    weir_usage          usage_ = {};
+};
+
+TEST_F(Session, AConversationGoesOnAfterARestart)
+{
+    for (const char *const model : { "tq", "qwen3", "mistral" }) {
+        start(model);
+        const auto text = prompt(1, 200);
+        const auto answer = run(text);
+        auto       turn = text;
+        turn.insert(turn.end(), answer.begin(), answer.end());
+        ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
+        EXPECT_EQ(result_.n_tokens, 211);
+        const auto more = prompt(2, 30);
+        turn.insert(turn.end(), more.begin(), more.end());
+        const auto uninterrupted = run(turn);
+        EXPECT_EQ(usage_.n_cached, 211);
+        stop();
+        start(model);
+        ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
+        EXPECT_EQ(result_.n_tokens, 211);
+        EXPECT_EQ(run(turn), uninterrupted) << model;
+        EXPECT_EQ(usage_.n_cached, 211) << model << ": " << usage_.reuse;
+        EXPECT_EQ(run(turn, nullptr, nullptr, false), uninterrupted) << model;
+        EXPECT_EQ(usage_.n_cached, 0);
+        ASSERT_EQ(list().size(), 1u);
+        EXPECT_STREQ(list()[0].name, "talk");
+        EXPECT_EQ(list()[0].n_tokens, 211);
+        EXPECT_EQ(list()[0].n_bytes, result_.n_bytes);
+        EXPECT_EQ(weir_sessions_delete(sessions_, "talk", &error_), WEIR_OK);
+        EXPECT_EQ(weir_sessions_delete(sessions_, "talk", &error_), WEIR_ENOTFOUND);
+        EXPECT_EQ(restore("talk"), WEIR_ENOTFOUND);
+        EXPECT_TRUE(list().empty());
+        stop();
+    }
+}
+
+// In formats that code a page as a whole, a text is saved up to its last whole page; pages of layers and sides are of their own sizes.
+TEST_F(Session, ACodedConversationGoesOnAfterARestart)
+{
+    for (const char *const format : { "kv.format=int8/kivi4", "kv.format=q8_0/turbo4" }) {
+        const int saved = strstr(format, "kivi") != nullptr ? 192 : 211;
+        for (const char *const model : { "tq", "qwen3" }) {
+            start(model, { format });
+            auto       turn = prompt(1, 200);
+            const auto answer = run(turn);
+            turn.insert(turn.end(), answer.begin(), answer.end());
+            ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
+            EXPECT_EQ(result_.n_tokens, saved);
+            turn.resize(240, 5);
+            const auto uninterrupted = run(turn);
+            stop();
+            start(model, { format });
+            ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
+            EXPECT_EQ(run(turn), uninterrupted) << model;
+            EXPECT_EQ(usage_.n_cached, saved) << model << ": " << usage_.reuse;
+            stop();
+            start(model, { "kv.format=f16" });
+            EXPECT_EQ(restore("talk"), WEIR_EMISMATCH);
+            EXPECT_NE(strstr(error_.text, "kv.format"), nullptr) << error_.text;
+            EXPECT_EQ(weir_sessions_delete(sessions_, "talk", &error_), WEIR_OK);
+            stop();
+        }
+    }
+}
+
+TEST_F(Session, ARequestNamesItsText)
+{
+    start("tq");
+    const auto text = prompt(1, 150);
+    EXPECT_EQ(save("talk"), WEIR_ENOTFOUND);
+    EXPECT_NE(strstr(error_.text, "no request has named"), nullptr) << error_.text;
+    const auto answer = run(text, "talk", "mine");
+    ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
+    EXPECT_EQ(result_.n_tokens, 161);
+    stop();
+    start("tq");
+    ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, 0) << "under another salt";
+    EXPECT_EQ(run(text, nullptr, "mine"), answer);
+    EXPECT_EQ(usage_.n_cached, 149);
+    ASSERT_EQ(save("talk"), WEIR_OK) << "a restored text has its name: " << error_.text;
+    EXPECT_EQ(save("other", prompt(5, 90)), WEIR_ENOTFOUND);
+}
+
+TEST_F(Session, ANamedTextThatWasDroppedComesBack)
+{
+    start("tq");
+    const auto text = prompt(1, 150);
+    EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK) << "a name without a file is fine";
+    const auto answer = run(text, "talk");
+    ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
+    std::filesystem::rename(path("talk"), path("away"));
+    EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK) << "it is kept: the disk is not asked";
+    std::filesystem::rename(path("away"), path("talk"));
+    for (int i = 2; i < 20; i++) (void)run(prompt(i, 400)); // a pool of two windows of 512
+    EXPECT_EQ(save("talk"), WEIR_ENOTFOUND) << "it was dropped";
+    EXPECT_EQ(run(text), answer);
+    ASSERT_EQ(usage_.n_cached, 0);
+    for (int i = 2; i < 20; i++) (void)run(prompt(i, 400));
+    ASSERT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, 149);
+    std::filesystem::resize_file(path("talk"), 5000);
+    for (int i = 2; i < 20; i++) (void)run(prompt(i, 400));
+    EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_EFORMAT);
+    EXPECT_EQ(run(text), answer);
+}
+
+TEST_F(Session, WhatIsInMemoryAtTheEndIsThereAtTheStart)
+{
+    start("tq", { "sessions.limit=3" });
+    std::vector<std::vector<int32_t>> texts, answers;
+    for (int i = 0; i < 5; i++) {
+        texts.push_back(prompt(20 + i, 100 + 10 * i));
+        answers.push_back(run(texts.back(), i == 3 ? "named" : nullptr));
+    }
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 3);
+    EXPECT_EQ(list().size(), 3u);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 3) << "the same files";
+    EXPECT_EQ(list().size(), 3u);
+    stop();
+    start("tq", { "sessions.limit=3" });
+    EXPECT_EQ(weir_engine_restore_sessions(engine_), 3);
+    for (int i = 4; i >= 0; i--) {
+        EXPECT_EQ(run(texts[(size_t)i]), answers[(size_t)i]);
+        EXPECT_EQ(usage_.n_cached, i >= 2 ? (int)texts[(size_t)i].size() - 1 : 0) << i;
+    }
+    stop();
+}
+
+TEST_F(Session, ALongerTextReplacesItsBeginning)
+{
+    start("tq");
+    auto text = prompt(1, 130);
+    auto answer = run(text);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+    stop();
+    start("tq");
+    EXPECT_EQ(weir_engine_restore_sessions(engine_), 1);
+    text.insert(text.end(), answer.begin(), answer.end());
+    text.push_back(7);
+    (void)run(text);
+    EXPECT_EQ(usage_.n_cached, 141);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+    ASSERT_EQ(list().size(), 1u);
+    EXPECT_EQ(list()[0].n_tokens, 154);
+    EXPECT_TRUE(list()[0].is_automatic);
+}
+
+TEST_F(Session, LimitAndDiskAreKept)
+{
+    start("tq", { "sessions.limit=2" });
+    const auto a = prompt(1, 100), b = prompt(2, 100), c = prompt(3, 100);
+    (void)run(a), (void)run(b), (void)run(c);
+    ASSERT_EQ(save("a", a), WEIR_OK) << error_.text;
+    const int64_t each = result_.n_bytes;
+    ASSERT_EQ(save("b", b), WEIR_OK);
+    EXPECT_EQ(save("c", c), WEIR_EFULL);
+    EXPECT_NE(strstr(error_.text, "sessions.limit"), nullptr) << error_.text;
+    EXPECT_EQ(save("a", c), WEIR_OK) << "in its place";
+    EXPECT_EQ(list().size(), 2u);
+    stop();
+    const std::string disk = "memory.disk=" + std::to_string(2 * each + each / 2) + "B";
+    start("tq", { disk.c_str() });
+    (void)run(a);
+    EXPECT_EQ(save("d", a), WEIR_EFULL);
+    EXPECT_NE(strstr(error_.text, "memory.disk"), nullptr) << error_.text;
+    EXPECT_EQ(list().size(), 2u);
+}
+
+TEST_F(Session, AutomaticFilesGiveWay)
+{
+    start("tq", { "sessions.limit=1" });
+    const auto a = prompt(1, 100);
+    (void)run(a);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+    ASSERT_EQ(save("mine", a), WEIR_OK) << error_.text;
+    ASSERT_EQ(list().size(), 1u);
+    EXPECT_STREQ(list()[0].name, "mine");
+    (void)run(prompt(2, 100));
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 0) << "what was asked for stays";
+    EXPECT_STREQ(list()[0].name, "mine");
+}
+
+TEST_F(Session, BadNamesAreNoPaths)
+{
+    start("tq");
+    const auto a = prompt(1, 100);
+    (void)run(a);
+    for (const char *const name : { "", ".", "..", "../x", "a/b", ".hidden", "a b", "\xc3\xa4", "a\n" }) {
+        EXPECT_EQ(save(name, a), WEIR_EINVAL) << name;
+        EXPECT_EQ(restore(name), WEIR_EINVAL) << name;
+        EXPECT_EQ(weir_sessions_delete(sessions_, name, &error_), WEIR_EINVAL) << name;
+    }
+    EXPECT_EQ(save(std::string(WEIR_SESSION_NAME + 1, 'a').c_str(), a), WEIR_EINVAL);
+    EXPECT_EQ(save(std::string(WEIR_SESSION_NAME, 'a').c_str(), a), WEIR_OK) << error_.text;
+}
+
+// A refused file changes nothing: the engine answers as before, and no page and no state is lost.
+TEST_F(Session, WrongFilesAreRefused)
+{
+    start("qwen3");
+    const auto text = prompt(1, 200);
+    (void)run(text);
+    ASSERT_EQ(save("foreign", text), WEIR_OK);
+    stop();
+    start("tq");
+    const auto answer = run(text);
+    ASSERT_EQ(save("good", text), WEIR_OK);
+    std::ifstream     in(path("good"), std::ios::binary);
+    const std::string good((std::istreambuf_iterator<char>(in)), {});
+    const auto        put = [&](const std::string &bytes) { std::ofstream(path("bad"), std::ios::binary) << bytes; };
+    EXPECT_EQ(restore("foreign"), WEIR_EMISMATCH);
+    EXPECT_NE(strstr(error_.text, "of another model"), nullptr) << error_.text;
+    for (const size_t n : { size_t{ 0 }, size_t{ 100 }, size_t{ 4096 }, good.size() / 2, good.size() - 1 }) {
+        put(good.substr(0, n));
+        EXPECT_EQ(restore("bad"), WEIR_EFORMAT) << n;
+    }
+    for (const size_t at : { size_t{ 12 }, size_t{ 40 }, size_t{ 4096 }, size_t{ 8200 }, good.size() / 2, good.size() - 1 }) {
+        auto bytes = good;
+        bytes[at] = (char)(bytes[at] ^ 1);
+        put(bytes);
+        EXPECT_EQ(restore("bad"), WEIR_EFORMAT) << at << ": " << error_.text;
+        EXPECT_NE(strstr(error_.text, "damaged"), nullptr) << error_.text;
+    }
+    auto later = good;
+    later[8] = 2;
+    put(later);
+    EXPECT_EQ(restore("bad"), WEIR_EUNSUPPORTED);
+    EXPECT_NE(strstr(error_.text, "version 2"), nullptr) << error_.text;
+    std::filesystem::remove(path("bad"));
+    std::filesystem::create_symlink(path("good"), path("bad"));
+    EXPECT_EQ(restore("bad"), WEIR_EIO);
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, 199);
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    int n_usable = 0;
+    for (const auto &info : list()) n_usable += info.problem == WEIR_OK;
+    EXPECT_EQ(n_usable, 1);
+    EXPECT_EQ(weir_engine_restore_sessions(engine_), 1);
+    stop();
+    start("tq", { "kv.format=f32" });
+    EXPECT_EQ(restore("good"), WEIR_EMISMATCH);
+    EXPECT_NE(strstr(error_.text, "kv.format"), nullptr) << error_.text;
+}
+
+TEST_F(Session, AFolderThatTakesNothing)
+{
+    start("tq");
+    const auto text = prompt(1, 100);
+    const auto answer = run(text);
+    ASSERT_EQ(save("talk", text), WEIR_OK);
+    const auto size = std::filesystem::file_size(path("talk"));
+    if (geteuid() == 0) { // may write anywhere: what stands in the way is a file of the folder's name
+        std::filesystem::rename(folder_, folder_ + ".away");
+        std::ofstream(folder_) << "x";
+    } else {
+        ASSERT_EQ(chmod(folder_.c_str(), 0500), 0);
+    }
+    EXPECT_EQ(save("talk", text), WEIR_EIO);
+    EXPECT_NE(strstr(error_.text, folder_.c_str()), nullptr) << error_.text;
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 0);
+    if (geteuid() == 0) {
+        std::filesystem::remove(folder_);
+        std::filesystem::rename(folder_ + ".away", folder_);
+    } else {
+        ASSERT_EQ(chmod(folder_.c_str(), 0700), 0);
+    }
+    EXPECT_EQ(std::filesystem::file_size(path("talk")), size);
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(restore("talk"), WEIR_OK) << error_.text;
+}
+
+TEST_F(Session, WhatAKilledProcessLeftIsSweptUp)
+{
+    start("tq");
+    stop();
+    std::ofstream(folder_ + "/a.session.tmp.999999999") << "x";
+    std::ofstream(folder_ + "/a.session.tmp.1") << "x"; // somebody else's, who lives
+    start("tq");
+    EXPECT_FALSE(std::filesystem::exists(folder_ + "/a.session.tmp.999999999"));
+    EXPECT_EQ(std::filesystem::exists(folder_ + "/a.session.tmp.1"), getpid() != 1);
+    EXPECT_TRUE(list().empty());
+}
+
+// Restoring beside a running sequence takes only pages that nobody has a claim to.
+TEST_F(Session, NoRoomIsSaidAndNothingIsLost)
+{
+    start("qwen3");
+    const auto text = prompt(1, 400);
+    (void)run(text);
+    ASSERT_EQ(save("long", text), WEIR_OK);
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string      memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
+    stop();
+    start("qwen3", {}, memory.c_str()); // one window of 512
+    const auto other = prompt(2, 440);
+    Call       call(other, 60);
+    call.request.cache_prompt = true;
+    call.request.ignore_eos = true;
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+    weir_status status = WEIR_OK;
+    for (int i = 0; i < 2000 && status == WEIR_OK; i++) {
+        weir_service_stats stats;
+        weir_service_stats_of(service_, &stats);
+        if (stats.running == 1 && stats.steps > 0) {
+            status = restore("long");
+            break;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const std::string said = error_.text;
+    call.wait();
+    EXPECT_EQ(call.status, WEIR_OK);
+    EXPECT_EQ(status, WEIR_EFULL);
+    EXPECT_NE(said.find("memory.host"), std::string::npos) << said;
+    EXPECT_EQ(restore("long"), WEIR_OK) << error_.text;
+    (void)run(text);
+    EXPECT_EQ(usage_.n_cached, 399);
+}
+
+} // namespace
