@@ -1,7 +1,7 @@
 /* engine/serve/answer.c - tokens -> code points -> stop strings -> reasoning -> tool calls; each stage may hold text back. */
 #include "engine/serve/answer.h"
 
-#include <stdlib.h>
+#include "engine/base/memory.h"
 
 void weir_answer_free(weir_answer *answer)
 {
@@ -14,7 +14,7 @@ void weir_answer_free(weir_answer *answer)
     weir_buffer_free(&answer->reasoning);
     weir_scores_free(&answer->scores);
     if (answer->tools != NULL) weir_tool_parser_free(answer->tools);
-    free(answer->tools);
+    weir_memory_give(answer->tools);
     answer->tools = NULL;
 }
 

@@ -140,5 +140,7 @@ weir_status weir_check_header(weir_exchange *x, struct MHD_Connection *mhd, cons
     fields f = { 0 };
     (void)MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, visit, &f);
     x->chunked = f.n_coding > 0;
-    return check_all(x, &f, version, must_close);
+    WEIR_TRY(check_all(x, &f, version, must_close));
+    if (f.n_length == 1) x->length = (size_t)strtoull(f.length, NULL, 10); /* at most body_limit */
+    return WEIR_OK;
 }

@@ -60,8 +60,10 @@ weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t 
 
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text)
 {
-    const bool full = status == WEIR_EFULL || status == WEIR_ENOMEM || status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
-    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s", text != NULL && text[0] != 0 ? text : weir_status_text(status));
+    const bool        full = status == WEIR_EFULL || status == WEIR_ENOMEM || status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
+    const char *const plain =
+        status == WEIR_ENOMEM ? "no memory for this request within memory.host now; try again" : weir_status_text(status);
+    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s", text != NULL && text[0] != 0 ? text : plain);
 }
 
 weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
+#include "engine/formats/json.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
@@ -17,7 +18,7 @@ static void make_id(char *id, size_t size)
 
 weir_exchange *weir_exchange_open(weir_server *server, const char *target)
 {
-    weir_exchange *const x = calloc(1, sizeof *x);
+    weir_exchange *const x = calloc(1, sizeof *x); /* the connection paid for one */
     if (x == NULL) return NULL;
     x->server = server;
     x->start_ns = weir_clock_ns();
@@ -76,6 +77,13 @@ void weir_exchange_drop_body(weir_exchange *x)
     weir_buffer_free(&x->body);
 }
 
+bool weir_exchange_hold_tree(weir_exchange *x)
+{
+    if (x->body.size == 0 || weir_hold_take(&x->tree, weir_json_tree_bytes(x->body.data, x->body.size))) return true;
+    weir_api_from_status(&x->error, WEIR_ENOMEM, NULL);
+    return false;
+}
+
 void weir_exchange_destroy(weir_exchange *x)
 {
     weir_server *const server = x->server;
@@ -84,10 +92,21 @@ void weir_exchange_destroy(weir_exchange *x)
     write_log_line(x);
     if (x->generation != NULL) weir_generation_free(x->generation);
     weir_exchange_drop_body(x);
+    weir_hold_give(&x->tree);
     weir_buffer_free(&x->reply);
     (void)pthread_mutex_destroy(&x->lock);
     free(x);
     atomic_fetch_sub(&server->n_exchanges, 1);
+}
+
+weir_own_name weir_exchange_own(const weir_exchange *x, const char *cache_salt, const char *session)
+{
+    weir_own_name own = { .salt = "" };
+    char          owner[17] = "";
+    for (size_t i = 0; i < 8 && x->key >= 0; i++) (void)snprintf(owner + 2 * i, 3, "%02x", x->server->access.key[x->key].bytes[i]);
+    if (x->key >= 0 || cache_salt != NULL) (void)snprintf(own.salt, sizeof own.salt, "%s:%s", owner, cache_salt != NULL ? cache_salt : "");
+    (void)snprintf(own.name, sizeof own.name, x->key >= 0 ? "k%s-%s" : "%s%s", owner, session);
+    return own;
 }
 
 void weir_exchange_wake(weir_exchange *x)
@@ -152,8 +171,10 @@ void weir_reply_text(weir_exchange *x, const char *content_type, const void *tex
 
 void weir_reply_error(weir_exchange *x)
 {
-    weir_buffer text = { 0 };
+    weir_payer *const payer = weir_payer_set(NULL); /* a page at most: that memory is short can be said even then */
+    weir_buffer       text = { 0 };
     if (weir_api_error_write(&text, &x->error) != WEIR_OK) weir_buffer_free(&text); /* an empty body: no memory for a better one */
+    (void)weir_payer_set(payer);
     weir_reply_json(x, x->error.status, &text);
 }
 

@@ -5,7 +5,10 @@
 #include <sys/random.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
 #include "engine/serve/generation.h"
+#include "engine/text/turns.h"
 
 /* ---- events (engine thread) --------------------------------------------------------------------------------------- */
 
@@ -90,41 +93,55 @@ static bool on_event(void *user, const weir_event *event)
     weir_prompt *const     prompt = user;
     weir_generation *const g = prompt->generation;
     weir_exchange *const   x = g->exchange;
+    weir_payer *const      before = weir_payer_set(&x->server->payer.payer); /* the engine thread has none */
     (void)pthread_mutex_lock(&x->lock);
     const bool go_on = take_event(g, prompt, event);
     const bool over = weir_generation_is_over(g);
     if (g->request.stream && g->admitted && !over && x->ready == WEIR_NOT_READY) x->ready = WEIR_READY_STREAM;
     if (g->request.stream && x->ready == WEIR_READY_STREAM) weir_exchange_wake(x);
     (void)pthread_mutex_unlock(&x->lock);
+    (void)weir_payer_set(before);
     if (event->type == WEIR_EVENT_DONE || over) weir_workers_add(&x->server->workers, x, WEIR_WORK_ADVANCE);
     return go_on;
 }
 
 /* ---- submitting (worker) -------------------------------------------------------------------------------------------- */
 
+/* What cannot be read from the disk is computed: the file stays for whoever looks into it. */
+static void resume(const weir_exchange *x, const char *session)
+{
+    weir_error why = { 0 };
+    if (session == NULL || x->server->options.sessions == NULL) return;
+    if (weir_sessions_resume(x->server->options.sessions, session, &why) != WEIR_OK)
+        weir_log(WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id, session, why.text);
+}
+
 static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *error)
 {
     const weir_openai_request *const r = &g->request;
     weir_exchange *const             x = g->exchange;
     const int32_t                    room = x->server->limits.window - (int32_t)prompt->ids.count;
-    char                             salt[WEIR_SALT_BYTES + 24];
-    (void)snprintf(salt, sizeof salt, "%d:%s", x->key, r->cache_salt != NULL ? r->cache_salt : "");
-    const weir_request request = {
-        .prompt = prompt->ids.data,
-        .n_prompt = (int32_t)prompt->ids.count,
-        .n_choices = r->n,
-        .max_tokens = r->max_tokens < 0 || r->max_tokens > room ? room : (int32_t)r->max_tokens,
-        .min_tokens = r->min_tokens < room ? r->min_tokens : room,
-        .ignore_eos = r->ignore_eos,
-        .want_logprobs = r->logprobs,
-        .want_prompt_logprobs = r->logprobs && r->echo,
-        .cache_prompt = r->cache_prompt,
-        .n_top_logprobs = r->n_top_logprobs,
-        .sampling = r->sampling,
-        .cache_salt = x->key >= 0 || r->cache_salt != NULL ? salt : NULL,
-        .callback = on_event,
-        .user = prompt,
+    const weir_own_name              own = weir_exchange_own(x, r->cache_salt, r->session != NULL ? r->session : "");
+    weir_request                     request = {
+                            .prompt = prompt->ids.data,
+                            .n_prompt = (int32_t)prompt->ids.count,
+                            .n_choices = r->n,
+                            .max_tokens = r->max_tokens < 0 || r->max_tokens > room ? room : (int32_t)r->max_tokens,
+                            .min_tokens = r->min_tokens < room ? r->min_tokens : room,
+                            .ignore_eos = r->ignore_eos,
+                            .want_logprobs = r->logprobs,
+                            .want_prompt_logprobs = r->logprobs && r->echo,
+                            .cache_prompt = r->cache_prompt,
+                            .n_top_logprobs = r->n_top_logprobs,
+                            .sampling = r->sampling,
+                            .client = x->key,
+                            .cache_salt = own.salt[0] != '\0' ? own.salt : NULL,
+                            .session = r->session != NULL ? own.name : NULL,
+                            .callback = on_event,
+                            .user = prompt,
     };
+    resume(x, request.session);
+    weir_turn_starts(x->server->options.tokenizer, request.prompt, prompt->ids.count, request.turn_starts, WEIR_TURN_STARTS);
     weir_job         *job = NULL;
     const weir_status status = weir_service_submit(x->server->options.service, &job, &request, error);
     if (status != WEIR_OK) return status;
@@ -266,9 +283,9 @@ void weir_generation_free(weir_generation *g)
     for (size_t i = 0; i < g->n_choices; i++) weir_answer_free(&g->answers[i]);
     weir_buffer_free(&g->out);
     weir_openai_request_free(&g->request);
-    free(g->prompts);
-    free(g->answers);
-    free(g);
+    weir_memory_give(g->prompts);
+    weir_memory_give(g->answers);
+    weir_memory_give(g);
 }
 
 void weir_generation_log(const weir_generation *g, weir_buffer *line)
@@ -282,8 +299,11 @@ void weir_generation_log(const weir_generation *g, weir_buffer *line)
     const double  inter_ms = gaps > 0 ? (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps : -1;
     const char   *finish = g->exchange->gone ? "cancelled" : g->failure.status != 0 ? "error" : weir_answer_reason(&g->answers[0]);
     (void)!weir_buffer_format(line,
-                              ",\"tokens_in\":%d,\"tokens_cached\":%d,\"tokens_out\":%d,\"ttft_ms\":%.3f,\"itl_ms\":%.3f,\"finish\":\"%s\"",
-                              usage.n_prompt, usage.n_cached, n_answer, first_ms, inter_ms, finish);
+                              ",\"tokens_truncated\":%d,\"tokens_in\":%d,\"tokens_cached\":%d,\"tokens_matched\":%d,\"reuse\":\"%s\","
+                              "\"tokens_out\":%d,\"ttft_ms\":%.3f,"
+                              "\"itl_ms\":%.3f,\"finish\":\"%s\"",
+                              (int)weir_generation_truncated(g), usage.n_prompt, usage.n_cached, usage.n_matched,
+                              usage.reuse != NULL ? usage.reuse : "not begun", n_answer, first_ms, inter_ms, finish);
 }
 
 weir_usage weir_generation_usage(const weir_generation *g)
@@ -293,6 +313,8 @@ weir_usage weir_generation_usage(const weir_generation *g)
         const weir_usage *const u = &g->prompts[i].usage;
         sum.n_prompt += u->n_prompt;
         sum.n_cached += u->n_cached;
+        sum.n_matched += u->n_matched;
+        sum.reuse = u->reuse;
         sum.n_answer += u->n_answer;
         sum.queue_ns += u->queue_ns;
         sum.prefill_ns += u->prefill_ns;
@@ -317,6 +339,9 @@ weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const wei
                              weir_api_error *error)
 {
     const weir_tokenizer *const tokenizer = server->options.tokenizer;
+    if (server->options.chat == NULL && server->options.chat_problem != NULL)
+        return weir_api_fail(error, 501, "not_supported", NULL, "this model's chat template cannot be used (%s); use /v1/completions",
+                             server->options.chat_problem);
     if (server->options.chat == NULL)
         return weir_api_fail(error, 501, "not_supported", NULL, "this model has no chat template; use /v1/completions");
     const weir_chat_input input = {
@@ -378,6 +403,25 @@ static weir_status read_completion_prompt(weir_generation *g, weir_prompt *promp
     return status;
 }
 
+/* Leaves room for the answer: what it may take, at most half of the window, a quarter when it has no limit. The beginning, which says what
+ * to do, keeps a quarter of the rest, the end three. */
+static void truncate_middle(weir_prompt *prompt, int32_t window, int64_t max_tokens)
+{
+    const int64_t half = window / 2, room = max_tokens < 0 ? window / 4 : max_tokens < half ? max_tokens : half;
+    const size_t  keep = (size_t)(window - room), head = keep / 4, tail = keep - head, n = prompt->ids.count;
+    if (n <= (size_t)window || keep == 0) return;
+    memmove(prompt->ids.data + head, prompt->ids.data + n - tail, tail * sizeof *prompt->ids.data);
+    prompt->ids.count = keep;
+    prompt->n_truncated = (int32_t)(n - keep);
+}
+
+int64_t weir_generation_truncated(const weir_generation *g)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < g->n_prompts; i++) n += g->prompts[i].n_truncated;
+    return n;
+}
+
 static weir_status read_prompts(weir_generation *g, weir_api_error *error)
 {
     const int32_t     window = g->exchange->server->limits.window;
@@ -391,6 +435,7 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
         else
             WEIR_TRY(read_completion_prompt(g, prompt, weir_openai_prompt_at(g->request.prompt, i), error));
         if (prompt->ids.count == 0) return weir_api_bad(error, param, "the prompt has no tokens");
+        if (g->request.truncate_middle && !g->request.echo) truncate_middle(prompt, window, g->request.max_tokens);
         if (prompt->ids.count > (size_t)window) return weir_api_too_long(error, param, (int64_t)prompt->ids.count, window);
     }
     return WEIR_OK;
@@ -411,7 +456,7 @@ static weir_status make_answers(weir_generation *g)
             answer->n_code_points = echo->size > 0 ? weir_code_points(echo->data, echo->size) : 0;
         }
         if (!tools) continue;
-        answer->tools = calloc(1, sizeof *answer->tools);
+        answer->tools = weir_memory_take_zero(1, sizeof *answer->tools);
         if (answer->tools == NULL) return WEIR_ENOMEM;
         answer->tools->tools = g->request.tools;
     }
@@ -421,6 +466,7 @@ static weir_status make_answers(weir_generation *g)
 static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
+    if (!weir_exchange_hold_tree(x)) return WEIR_ENOMEM;
     WEIR_TRY(
         weir_openai_request_read(&g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size, &x->server->limits, error));
     weir_exchange_drop_body(x);
@@ -431,8 +477,8 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     (void)!getrandom(random, sizeof random, 0);
     (void)snprintf(g->id, sizeof g->id, "%s-%016llx%08llx", chat ? "chatcmpl" : "cmpl", (unsigned long long)random[0],
                    (unsigned long long)(random[1] & 0xffffffff));
-    g->prompts = calloc(n_prompts, sizeof *g->prompts);
-    g->answers = calloc(n_prompts * (size_t)g->request.n, sizeof *g->answers);
+    g->prompts = weir_memory_take_zero(n_prompts, sizeof *g->prompts);
+    g->answers = weir_memory_take_zero(n_prompts * (size_t)g->request.n, sizeof *g->answers);
     if (g->prompts == NULL || g->answers == NULL) {
         weir_api_from_status(error, WEIR_ENOMEM, NULL);
         return WEIR_ENOMEM;
@@ -448,7 +494,7 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
 
 static void generate(weir_exchange *x, bool chat)
 {
-    weir_generation *const g = calloc(1, sizeof *g);
+    weir_generation *const g = weir_memory_take_zero(1, sizeof *g);
     if (g == NULL) {
         weir_reply_status(x, WEIR_ENOMEM);
         return;

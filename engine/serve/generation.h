@@ -8,6 +8,7 @@
 typedef struct weir_prompt {
     weir_generation *generation;
     weir_ids         ids;
+    int32_t          n_truncated; /* tokens taken from its middle */
     weir_buffer      echo;      /* the prompt's text, with `echo` */
     weir_scores      scores;    /* of the prompt, with `echo` and log-probabilities: as many as came, the first token's may be missing */
     bool             scored;    /* all of them are there */
@@ -42,6 +43,7 @@ struct weir_generation {
 static inline bool weir_generation_is_over(const weir_generation *g) { return g->failure.status != 0 || g->n_done == g->n_prompts; }
 /* Sums over all prompts. */
 weir_usage weir_generation_usage(const weir_generation *g);
+int64_t    weir_generation_truncated(const weir_generation *g); /* tokens taken from prompts that were too long */
 
 /* reply.c: JSON objects. Lock held. */
 WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *g);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "engine/base/memory.h"
 #include "engine/serve/internal.h"
 
 void *weir_http_target(void *server, const char *target, struct MHD_Connection *mhd)
@@ -12,18 +13,35 @@ void *weir_http_target(void *server, const char *target, struct MHD_Connection *
     return weir_exchange_open(server, target);
 }
 
+static bool pay_connection(weir_server *server)
+{
+    return server->payer.payer.charge(&server->payer.payer, weir_connection_bytes((size_t)server->options.header_limit));
+}
+
+static void refuse_connection(int fd)
+{
+    weir_api_error error;
+    (void)!weir_api_fail(&error, 503, NULL, NULL, "no memory for another connection within memory.host now; try again");
+    weir_watch_answer_and_end(fd, &error);
+}
+
 void weir_http_connection(void *argument, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode what)
 {
     weir_server *const server = argument;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *const info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
         weir_connection *const                connection = calloc(1, sizeof *connection);
+        if (connection == NULL || info == NULL || !pay_connection(server)) { /* without a record every request of it is refused */
+            free(connection);
+            if (info != NULL) refuse_connection(info->connect_fd);
+            return;
+        }
         *context = connection;
-        if (connection == NULL || info == NULL) return; /* without a record every request of it is refused */
         connection->fd = info->connect_fd;
         weir_watch_opened(server, connection);
     } else if (*context != NULL) {
         weir_watch_closed(server, *context);
+        server->payer.payer.refund(&server->payer.payer, weir_connection_bytes((size_t)server->options.header_limit));
         free(*context);
         *context = NULL;
     }
@@ -74,7 +92,8 @@ static enum MHD_Result queue(weir_exchange *x, struct MHD_Connection *mhd, struc
 /* `close`: the connection cannot go on, because the end of this request is not known or its body will not be read. */
 static enum MHD_Result queue_reply(weir_exchange *x, struct MHD_Connection *mhd, bool close)
 {
-    struct MHD_Response *const response = MHD_create_response_from_buffer(x->reply.size, x->reply.data, MHD_RESPMEM_MUST_FREE);
+    struct MHD_Response *const response =
+        MHD_create_response_from_buffer_with_free_callback(x->reply.size, x->reply.data, weir_memory_give);
     if (response == NULL) return MHD_NO;
     x->reply = (weir_buffer){ 0 };
     if (x->content_type != NULL) add_header(response, "Content-Type", x->content_type);
@@ -95,8 +114,8 @@ static enum MHD_Result queue_reply(weir_exchange *x, struct MHD_Connection *mhd,
 
 static enum MHD_Result queue_stream(weir_exchange *x, struct MHD_Connection *mhd)
 {
-    enum { BLOCK_BYTES = 16 << 10 };
-    struct MHD_Response *const response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, weir_stream_read, x, NULL);
+    struct MHD_Response *const response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, WEIR_STREAM_BLOCK_BYTES, weir_stream_read, x, NULL);
     if (response == NULL) return MHD_NO;
     add_header(response, "Content-Type", "text/event-stream");
     add_header(response, "Cache-Control", "no-cache");
@@ -148,8 +167,12 @@ static enum MHD_Result first_call(weir_exchange *x, struct MHD_Connection *mhd, 
     x->mhd = mhd;
     (void)snprintf(x->method, sizeof x->method, "%.*s", (int)sizeof x->method - 1, method);
     take_request_id(x, mhd);
-    bool              must_close = false;
-    const weir_status status = weir_check_header(x, mhd, version, &must_close);
+    bool        must_close = false;
+    weir_status status = weir_check_header(x, mhd, version, &must_close);
+    if (status == WEIR_OK && strcmp(method, "POST") == 0 && !weir_exchange_charge(x, x->length)) {
+        status = weir_api_fail(&x->error, 503, NULL, NULL, "no memory for a body of %zu bytes now; try again", x->length);
+        must_close = true; /* the body will not be read */
+    }
     if (status == WEIR_OK && strcmp(method, "OPTIONS") == 0) {
         x->status = 204;
     } else if (status == WEIR_OK) {
@@ -189,6 +212,7 @@ enum MHD_Result weir_http_handle(void *argument, struct MHD_Connection *mhd, con
     weir_server *const   server = argument;
     weir_exchange *const x = *exchange;
     (void)url; /* decoded; routes are compared with what was sent */
+    (void)weir_payer_set(&server->payer.payer); /* this thread belongs to the server */
     if (x == NULL) return MHD_NO;
     if (!x->checked) return first_call(x, mhd, method, version);
     if (*upload_size > 0) return take_body(x, upload, upload_size);

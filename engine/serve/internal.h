@@ -11,9 +11,11 @@
 
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
+#include "engine/serve/json_out.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/openai_request.h"
 #include "engine/serve/server.h"
+#include "offload/ledger.h"
 
 typedef struct weir_exchange   weir_exchange;
 typedef struct weir_generation weir_generation;
@@ -55,9 +57,10 @@ typedef struct weir_workers {
     weir_exchange  *first, *last;
     pthread_t       thread[16];
     int             n_threads;
+    weir_payer     *payer; /* of what the threads allocate */
     bool            stop;
 } weir_workers;
-WEIR_MUST_CHECK weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_payer *payer, weir_error *error);
 void                        weir_workers_stop(weir_workers *workers); /* after all work was done */
 /* One exchange is worked on by one thread at a time; bits that arrive meanwhile are done next. DESTROY is the last. */
 void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work);
@@ -87,6 +90,8 @@ struct weir_exchange {
     int64_t           start_ns;
     int               key; /* index of the API key, -1: none */
     weir_buffer       body;
+    size_t            length; /* Content-Length, 0: none or not known before */
+    weir_hold         tree; /* of the body as JSON, until the request is over */
     bool              checked, dispatched, chunked; /* MHD thread only */
 
     pthread_mutex_t        lock;
@@ -109,7 +114,14 @@ void           weir_exchange_destroy(weir_exchange *exchange); /* worker: releas
 void           weir_exchange_wake(weir_exchange *exchange); /* lock held: the MHD thread shall look again */
 void           weir_exchange_leave(weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
 bool           weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
+bool           weir_exchange_hold_tree(weir_exchange *exchange); /* before the body is parsed; false: the error is filled */
 void           weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
+/* What one key's requests call something, apart from what others call so: the same after a restart, in whatever order the keys are. */
+typedef struct weir_own_name {
+    char salt[WEIR_SALT_BYTES + 24], name[WEIR_SESSION_NAME + 1]; /* salt "": none */
+} weir_own_name;
+enum { WEIR_OWNER_BYTES = 18 }; /* what stands before a client's name, "kDIGEST-", when it has a key */
+weir_own_name weir_exchange_own(const weir_exchange *exchange, const char *cache_salt, const char *session);
 /* End a request that has no stream yet. Lock not held. */
 void weir_reply_json(weir_exchange *exchange, int status, weir_buffer *text); /* takes the buffer's memory */
 void weir_reply_text(weir_exchange *exchange, const char *content_type, const void *text, size_t n);
@@ -132,6 +144,16 @@ void    weir_stream_tick(weir_exchange *exchange, int64_t now_ns); /* watcher: p
 
 void weir_tokens_encode(weir_exchange *exchange);
 void weir_tokens_decode(weir_exchange *exchange);
+void weir_memory_get(weir_exchange *exchange);
+/* The members "format", "k_format", ... of the object that is open. */
+void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info);
+void weir_sessions_get(weir_exchange *exchange);
+void weir_sessions_post_save(weir_exchange *exchange);
+void weir_sessions_post_restore(weir_exchange *exchange);
+void weir_sessions_remove(weir_exchange *exchange);
+/* Ids of the field `prompt` or `messages`; *given: there is one of them. On failure the error is filled. */
+WEIR_MUST_CHECK weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root, bool *given,
+                                               weir_api_error *error);
 /* Ids of a chat prompt; on failure the error is filled. *think: how the answer begins; may be NULL. */
 WEIR_MUST_CHECK weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const weir_openai_request *request,
                                              weir_buffer *text, weir_api_error *error);
@@ -142,6 +164,7 @@ struct weir_server {
     weir_server_options options; /* with defaults filled in */
     weir_request_limits limits;
     weir_access         access;
+    weir_ledger_payer   payer; /* of all that belongs to requests */
     weir_metrics        metrics;
     struct MHD_Daemon  *daemon;
     int                 listen_fd, port;

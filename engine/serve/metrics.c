@@ -100,14 +100,47 @@ static weir_status write_common(const writer *w, const weir_metrics *m, const we
 
 static weir_status write_own(const writer *w, const weir_metrics *m, const weir_service_stats *stats, const weir_service_info *info)
 {
-    const double bytes = (double)info->kv_page_bytes;
-    WEIR_TRY(sample(w, "kv_used_bytes", "gauge", "Bytes of KV pages in use.", (double)stats->kv_pages_used * bytes));
-    WEIR_TRY(sample(w, "kv_total_bytes", "gauge", "Bytes of all KV pages.", (double)stats->kv_pages_total * bytes));
+    WEIR_TRY(sample(w, "kv_used_bytes", "gauge", "Bytes of KV pages in use.", (double)stats->kv_bytes_used));
+    WEIR_TRY(sample(w, "kv_total_bytes", "gauge", "Bytes of all KV pages.", (double)stats->kv_bytes_total));
+    WEIR_TRY(
+        sample(w, "kv_bytes_per_token", "gauge", "Bytes of KV that one token takes over all layers.", (double)info->kv_bytes_per_token));
+    WEIR_TRY(sample(w, "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.", (double)stats->evicted_tokens));
+    WEIR_TRY(sample(w, "kept_tokens", "gauge", "Tokens of finished texts that can be continued.", (double)stats->kept_tokens));
+    WEIR_TRY(sample(w, "kept_states", "gauge", "Recurrent states of kept texts.", (double)stats->kept_states));
+    WEIR_TRY(sample(w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.", (double)stats->dropped_tokens));
+    WEIR_TRY(sample(w, "preemptions_total", "counter", "Times a sequence gave its pages back.", (double)stats->preemptions));
     WEIR_TRY(sample(w, "steps_total", "counter", "Steps of the engine.", (double)stats->steps));
     WEIR_TRY(sample(w, "batch_rows_total", "counter", "Rows computed by all steps.", (double)stats->batch_rows));
     WEIR_TRY(sample(w, "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused)));
     WEIR_TRY(sample(w, "requests_failed_total", "counter", "Requests that failed in the engine.", load(&m->failed)));
     return sample(w, "requests_cancelled_total", "counter", "Requests whose client left.", load(&m->cancelled));
+}
+
+/* The byte budget, per tier and account. */
+static weir_status write_memory(const writer *w, const weir_ledger_state *memory)
+{
+    const struct {
+        const char   *name, *help;
+        const size_t *value; /* [WEIR_TIER_COUNT] */
+    } gauges[] = {
+        { "memory_cap_bytes", "Hard limit of a tier, 0: none.", memory->cap },
+        { "memory_used_bytes", "Bytes of a tier that all accounts hold.", memory->total },
+        { "memory_peak_bytes", "Most bytes of a tier that were held at a time.", memory->peak },
+    };
+    for (size_t i = 0; i < sizeof gauges / sizeof gauges[0]; i++) {
+        WEIR_TRY(head(w, gauges[i].name, "gauge", gauges[i].help));
+        for (int tier = 0; tier < WEIR_TIER_COUNT; tier++)
+            WEIR_TRY(weir_buffer_format(w->out, "%s:%s{%s,tier=\"%s\"} %zu\n", w->prefix, gauges[i].name, w->label.data,
+                                        weir_tier_name((weir_tier)tier), gauges[i].value[tier]));
+    }
+    WEIR_TRY(head(w, "memory_account_bytes", "gauge", "Bytes of a tier that one account holds."));
+    for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) {
+        for (int account = 0; account < WEIR_ACCOUNT_COUNT; account++)
+            WEIR_TRY(weir_buffer_format(w->out, "%s:memory_account_bytes{%s,tier=\"%s\",account=\"%s\"} %zu\n", w->prefix, w->label.data,
+                                        weir_tier_name((weir_tier)tier), weir_account_name((weir_account)account),
+                                        memory->used[tier][account]));
+    }
+    return WEIR_OK;
 }
 
 static weir_status write_label(weir_buffer *label, const char *model_name)
@@ -125,12 +158,13 @@ static weir_status write_label(weir_buffer *label, const char *model_name)
 }
 
 weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
-                               const weir_service_info *info, const char *model_name, bool vllm)
+                               const weir_service_info *info, const weir_ledger_state *memory, const char *model_name, bool vllm)
 {
     writer      w = { .out = out, .prefix = "weir" };
     weir_status status = write_label(&w.label, model_name);
     if (status == WEIR_OK) status = write_common(&w, metrics, stats, info);
     if (status == WEIR_OK) status = write_own(&w, metrics, stats, info);
+    if (status == WEIR_OK) status = write_memory(&w, memory);
     w.prefix = "vllm";
     if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, info);
     weir_buffer_free(&w.label);

@@ -5,6 +5,7 @@
 
 #include "engine/base/buffer.h"
 #include "engine/schedule/service.h"
+#include "offload/ledger.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,7 +43,8 @@ void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64
 
 /* The whole exposition. Names carry the prefix `weir:`; with `vllm`, the names that dashboards and gateways expect are repeated as `vllm:`. */
 WEIR_MUST_CHECK weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
-                                               const weir_service_info *info, const char *model_name, bool vllm);
+                                               const weir_service_info *info, const weir_ledger_state *memory, const char *model_name,
+                                               bool vllm);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "engine/base/memory.h"
+#include "engine/schedule/sessions.h"
 #include "engine/serve/json_in.h"
 #include "engine/serve/messages.h"
 
@@ -132,7 +134,7 @@ static weir_status read_bias(weir_openai_request *request, const json_t *root, i
     const size_t count = json_object_size(bias);
     if (!json_is_object(bias) || count > WEIR_BIAS_ENTRIES)
         return weir_api_bad(error, key, "logit_bias must be an object of at most %d entries", WEIR_BIAS_ENTRIES);
-    request->bias = calloc(count + 1, sizeof *request->bias);
+    request->bias = weir_memory_take_zero(count + 1, sizeof *request->bias);
     if (request->bias == NULL) return out_of_memory(error);
     const char *name;
     json_t     *value;
@@ -240,6 +242,38 @@ static weir_status read_salt(weir_openai_request *request, const json_t *root, w
     if (strlen(salt) > WEIR_SALT_BYTES) return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES);
     request->cache_salt = strdup(salt);
     return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
+}
+
+static weir_status read_overflow(weir_openai_request *request, const json_t *root, const weir_request_limits *limits, weir_api_error *error)
+{
+    const char *text = NULL;
+    request->truncate_middle = limits->truncate_middle;
+    WEIR_TRY(weir_field_text(root, "on_overflow", &text, error));
+    if (text == NULL) return WEIR_OK;
+    request->truncate_middle = strcmp(text, "truncate_middle") == 0;
+    if (request->truncate_middle || strcmp(text, "error") == 0) return WEIR_OK;
+    return weir_api_bad(error, "on_overflow", "on_overflow must be \"error\" or \"truncate_middle\"");
+}
+
+weir_status weir_openai_session_name(const json_t *root, const char *key, const char **out, weir_api_error *error)
+{
+    const char *name = NULL;
+    WEIR_TRY(weir_field_text(root, key, &name, error));
+    if (name == NULL) return WEIR_OK;
+    if (!weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME))
+        return weir_api_bad(error, key, "%s must be 1 to %d letters, digits, '.', '_' or '-', not a dot first", key,
+                            (int)WEIR_SESSION_CLIENT_NAME);
+    *out = name;
+    return WEIR_OK;
+}
+
+static weir_status read_session(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    const char *name = NULL;
+    WEIR_TRY(weir_openai_session_name(root, "session", &name, error));
+    if (name == NULL) return WEIR_OK;
+    request->session = strdup(name);
+    return request->session != NULL ? WEIR_OK : out_of_memory(error);
 }
 
 /* ---- chat only ----------------------------------------------------------------------------------------------- */
@@ -396,6 +430,8 @@ static weir_status read_all(weir_openai_request *request, const weir_request_lim
     WEIR_TRY(read_sampling(request, root, limits, error));
     WEIR_TRY(read_stop(&request->stop, root, error));
     WEIR_TRY(read_salt(request, root, error));
+    WEIR_TRY(read_overflow(request, root, limits, error));
+    WEIR_TRY(read_session(request, root, error));
     return request->chat ? read_chat(request, root, error) : read_completion(request, root, limits->n_vocab, error);
 }
 
@@ -425,8 +461,9 @@ void weir_openai_request_free(weir_openai_request *request)
 {
     weir_openai_request_forget_prompt(request);
     weir_stop_list_free(&request->stop);
-    free(request->bias);
+    weir_memory_give(request->bias);
     free(request->cache_salt);
+    free(request->session);
     json_decref(request->tools);
     *request = (weir_openai_request){ 0 };
 }

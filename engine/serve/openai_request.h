@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { WEIR_BIAS_ENTRIES = 4096, WEIR_PROMPTS = 256, WEIR_SALT_BYTES = 256 };
+enum { WEIR_BIAS_ENTRIES = 4096, WEIR_PROMPTS = 256, WEIR_SALT_BYTES = 200 };
 
 /* What a request is checked against. */
 typedef struct weir_request_limits {
@@ -21,16 +21,21 @@ typedef struct weir_request_limits {
     int32_t       n_vocab; /* ids a request may name */
     int32_t       n_slots, window;
     weir_sampling sampling;      /* defaults of this server */
+    bool          truncate_middle;
 } weir_request_limits;
+
+enum { WEIR_SESSION_CLIENT_NAME = 64 };
 
 typedef struct weir_openai_request {
     bool             chat, stream, include_usage, echo, logprobs, ignore_eos, cache_prompt;
+    bool             truncate_middle; /* of a prompt that is too long, instead of refusing it */
     int32_t          n, n_top_logprobs, min_tokens;
     int64_t          max_tokens; /* -1: up to the end of the window */
     weir_sampling    sampling;   /* seed is set in any case; bias points into `bias` */
     weir_logit_bias *bias;
     weir_stop_list   stop;
     char            *cache_salt; /* NULL: none */
+    char            *session;    /* NULL: none; a good name of at most WEIR_SESSION_CLIENT_NAME bytes */
     json_t          *messages, *tools, *variables; /* chat: new values; tools NULL unless the model is to see them */
     bool             add_generation_prompt, continue_final_message;
     const json_t    *prompt;    /* completions: checked for its shape, see weir_openai_prompt_count */
@@ -46,6 +51,9 @@ void weir_openai_request_free(weir_openai_request *request);
 
 /* `model` is absent or names the served one, else 404. */
 WEIR_MUST_CHECK weir_status weir_openai_check_model(const json_t *root, const char *model_name, weir_api_error *error);
+
+/* The text field `key` as a session's name; *out stays as it is when the field is absent. Borrowed. */
+WEIR_MUST_CHECK weir_status weir_openai_session_name(const json_t *root, const char *key, const char **out, weir_api_error *error);
 
 /* A completion's prompt: a string, a list of ids, or a list of at most WEIR_PROMPTS of these. */
 size_t        weir_openai_prompt_count(const json_t *prompt);

@@ -28,6 +28,9 @@ static void write_head(weir_json_out *json, const weir_generation *g, bool chunk
     }
     weir_json_key(json, "created");
     weir_json_integer(json, g->created);
+    if (weir_generation_truncated(g) == 0) return;
+    weir_json_key(json, "truncated_tokens");
+    weir_json_integer(json, weir_generation_truncated(g));
 }
 
 static void write_integer(weir_json_out *json, const char *key, int64_t value)

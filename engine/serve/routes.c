@@ -32,8 +32,10 @@ static void run_metrics(weir_exchange *x)
     const weir_server *const server = x->server;
     weir_service_stats       stats = { 0 };
     weir_service_stats_of(server->options.service, &stats);
+    weir_ledger_state state = { 0 };
+    if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
     weir_buffer       text = { 0 };
-    const weir_status status = weir_metrics_write(&text, &server->metrics, &stats, weir_service_info_of(server->options.service),
+    const weir_status status = weir_metrics_write(&text, &server->metrics, &stats, weir_service_info_of(server->options.service), &state,
                                                   server->options.model_name, server->options.metrics_vllm);
     if (status == WEIR_OK)
         weir_reply_text(x, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
@@ -146,6 +148,10 @@ static void run_props(weir_exchange *x)
         weir_json_key(&json, numbers[i].key);
         weir_json_integer(&json, numbers[i].value);
     }
+    weir_json_key(&json, "kv");
+    weir_json_open(&json, '{');
+    weir_kv_formats_write(&json, info);
+    weir_json_close(&json, '}');
     weir_json_close(&json, '}');
     finish_json(x, &text, json.status);
 }
@@ -161,6 +167,11 @@ static const weir_route routes[] = {
     { "GET", "/health", true, false, run_health },
     { "GET", "/metrics", false, false, run_metrics },
     { "GET", "/props", false, false, run_props },
+    { "GET", "/v1/memory", false, false, weir_memory_get },
+    { "GET", "/v1/sessions", false, true, weir_sessions_get },
+    { "POST", "/v1/sessions", false, true, weir_sessions_post_save },
+    { "POST", "/v1/sessions/restore", false, true, weir_sessions_post_restore },
+    { "DELETE", "/v1/sessions/", false, true, weir_sessions_remove },
     { "GET", "/v1/models", false, false, run_models },
     { "GET", "/v1/models/", false, false, run_model },
     { "POST", "/v1/chat/completions", false, true, weir_generate_chat },
@@ -179,12 +190,23 @@ static bool fits(const weir_route *route, const char *path)
 
 const weir_route *weir_route_find(const char *method, const char *path, const char **allow)
 {
-    *allow = NULL;
+    enum { GET = 1, POST = 2, DELETE = 4 };
+    static const char *const allowed[8] = { NULL,
+                                            "GET, HEAD, OPTIONS",
+                                            "POST, OPTIONS",
+                                            "GET, HEAD, POST, OPTIONS",
+                                            "DELETE, OPTIONS",
+                                            "GET, HEAD, DELETE, OPTIONS",
+                                            "POST, DELETE, OPTIONS",
+                                            "GET, HEAD, POST, DELETE, OPTIONS" };
+    const weir_route        *found = NULL;
+    unsigned                 methods = 0;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (!fits(&routes[i], path)) continue;
         const bool get = strcmp(routes[i].method, "GET") == 0;
-        *allow = get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
-        if (strcmp(method, routes[i].method) == 0 || (get && strcmp(method, "HEAD") == 0)) return &routes[i];
+        methods |= get ? GET : strcmp(routes[i].method, "POST") == 0 ? POST : DELETE;
+        if (found == NULL && (strcmp(method, routes[i].method) == 0 || (get && strcmp(method, "HEAD") == 0))) found = &routes[i];
     }
-    return NULL;
+    *allow = allowed[methods];
+    return found;
 }

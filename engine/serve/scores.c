@@ -5,14 +5,15 @@
 #include <stdlib.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 
 void weir_scores_free(weir_scores *scores)
 {
-    free(scores->id);
-    free(scores->logprob);
-    free(scores->n_top);
-    free(scores->top);
-    free(scores->offset);
+    weir_memory_give(scores->id);
+    weir_memory_give(scores->logprob);
+    weir_memory_give(scores->n_top);
+    weir_memory_give(scores->top);
+    weir_memory_give(scores->offset);
     *scores = (weir_scores){ 0 };
 }
 
@@ -20,7 +21,7 @@ static bool grow_one(void **array, size_t count, size_t element)
 {
     size_t bytes;
     if (!weir_mul_size(&bytes, count, element)) return false;
-    void *const grown = realloc(*array, bytes > 0 ? bytes : 1);
+    void *const grown = weir_memory_resize(*array, bytes > 0 ? bytes : 1);
     if (grown == NULL) return false;
     *array = grown;
     return true;

@@ -89,6 +89,7 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
     server->listen_fd = -1;
     server->start_unix = weir_clock_unix_seconds();
     fill_defaults(&server->options);
+    weir_ledger_payer_init(&server->payer, options->ledger, WEIR_ACCOUNT_HTTP, NULL);
     (void)pthread_mutex_init(&server->registry_lock, NULL);
     (void)pthread_mutex_init(&server->workers.lock, NULL);
     (void)pthread_cond_init(&server->workers.wake, NULL);
@@ -97,7 +98,8 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
                                             .n_vocab = info->n_valid_vocab,
                                             .n_slots = info->n_slots,
                                             .window = info->window,
-                                            .sampling = options->sampling };
+                                            .sampling = options->sampling,
+                                            .truncate_middle = options->truncate_middle };
     server->thinks = weir_tokenizer_find(options->tokenizer, "<think>", 7) >= 0;
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < options->n_keys && status == WEIR_OK; i++)
@@ -112,20 +114,20 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
 
 weir_status weir_server_start(weir_server *server, weir_error *error)
 {
-    enum { REPLY_HEADER_BYTES = 8 << 10 }; /* MHD builds reply headers in the connection's pool as well */
     const weir_server_options *const o = &server->options;
     const int64_t                    longest_ms = o->read_timeout_ms > o->write_timeout_ms ? o->read_timeout_ms : o->write_timeout_ms;
-    WEIR_TRY(weir_workers_start(&server->workers, o->n_workers, error));
+    WEIR_TRY(weir_workers_start(&server->workers, o->n_workers, &server->payer.payer, error));
     if (pthread_create(&server->watcher, NULL, weir_watch_run, server) != 0)
         return weir_error_set(error, WEIR_ENOMEM, "cannot start the server's watcher thread");
     server->watching = true;
-    server->daemon = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, weir_http_handle, server,
-                                      MHD_OPTION_LISTEN_SOCKET, server->listen_fd, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                                      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)o->header_limit + REPLY_HEADER_BYTES,
-                                      MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-                                      (unsigned)(longest_ms / 1000 + 2), /* the watcher is more exact; this is for plain replies */
-                                      MHD_OPTION_NOTIFY_COMPLETED, weir_http_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
-                                      weir_http_connection, server, MHD_OPTION_URI_LOG_CALLBACK, weir_http_target, server, MHD_OPTION_END);
+    server->daemon =
+        MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, weir_http_handle, server,
+                         MHD_OPTION_LISTEN_SOCKET, server->listen_fd, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                         (size_t)o->header_limit + WEIR_REPLY_HEADER_BYTES, /* both are built in the pool */
+                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                         (unsigned)(longest_ms / 1000 + 2), /* the watcher is more exact; this is for plain replies */
+                         MHD_OPTION_NOTIFY_COMPLETED, weir_http_completed, server, MHD_OPTION_NOTIFY_CONNECTION, weir_http_connection,
+                         server, MHD_OPTION_URI_LOG_CALLBACK, weir_http_target, server, MHD_OPTION_END);
     if (server->daemon == NULL) return weir_error_set(error, WEIR_EIO, "cannot start the HTTP daemon: %s", strerror(errno));
     server->listen_fd = -1; /* MHD's now */
     return WEIR_OK;

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/schedule/service.h"
+#include "engine/schedule/sessions.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 
@@ -35,12 +36,16 @@ typedef struct weir_server_options {
     const char          *version;                 /* NULL: "0" */
     bool                 metrics_vllm;            /* repeat the known names with the prefix vllm: */
     weir_reasoning_field reasoning_field;
+    bool                 truncate_middle; /* of prompts that are too long, unless the request says otherwise */
     weir_sampling        sampling;              /* what a request that says nothing gets */
     int                  log_fd;                  /* one JSON line per request; -1: none */
     /* the model */
+    struct weir_ledger       *ledger; /* pays for connections, bodies and answers (account http); NULL: nothing is counted */
     weir_service             *service;
+    weir_sessions            *sessions; /* NULL: /v1/sessions answers 501 */
     const weir_tokenizer     *tokenizer;
-    const weir_chat_template *chat;      /* NULL: /v1/chat/completions answers 501 */
+    const weir_chat_template *chat;         /* NULL: /v1/chat/completions answers 501 */
+    const char               *chat_problem; /* why there is none, for that answer; NULL: the model has no template */
 } weir_server_options;
 
 /* Checks the options and binds the socket. ECONFIG: a bad option, or an address other than loopback without key and without `insecure`;

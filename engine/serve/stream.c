@@ -26,11 +26,27 @@ static ssize_t take(weir_generation *g, char *out, size_t max)
     return (ssize_t)n;
 }
 
+/* The last words when there is no memory for others. */
+static ssize_t take_last_words(weir_generation *g, char *out, size_t max)
+{
+    static const char text[] = "data: {\"error\":{\"message\":\"no memory for the rest of this answer within memory.host; try again\","
+                               "\"type\":\"server_error\",\"param\":null,\"code\":\"out_of_memory\"}}\n\n";
+    if (max < sizeof text - 1 || g->end_sent) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (g->failure.status == 0) g->failure.status = 503;
+    g->end_sent = true;
+    memcpy(out, text, sizeof text - 1);
+    return (ssize_t)(sizeof text - 1);
+}
+
 static ssize_t read_locked(weir_exchange *x, char *out, size_t max)
 {
     weir_generation *const g = x->generation;
     if (x->gone) return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (g->out_at == g->out.size && refill(g) != WEIR_OK) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (g->out_at == g->out.size && refill(g) != WEIR_OK) {
+        weir_buffer_clear(&g->out);
+        g->out_at = 0;
+        return take_last_words(g, out, max);
+    }
     if (g->out_at < g->out.size) return take(g, out, max);
     /* An incomplete answer ends without [DONE] and without the last chunk of the transfer coding. */
     if (g->end_sent) return g->failure.status != 0 ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;

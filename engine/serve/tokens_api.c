@@ -34,6 +34,14 @@ static weir_status encode_messages(weir_ids *ids, const weir_server *server, con
     return status;
 }
 
+weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root, bool *given, weir_api_error *error)
+{
+    const json_t *const prompt = weir_field(root, "prompt"), *const messages = weir_field(root, "messages");
+    *given = prompt != NULL || messages != NULL;
+    if (prompt != NULL) return encode_text(ids, server, root, prompt, true, "prompt", error);
+    return messages != NULL ? encode_messages(ids, server, root, error) : WEIR_OK;
+}
+
 static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, int32_t id)
 {
     size_t            n, well = 0;
@@ -94,18 +102,15 @@ static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *t
 {
     const weir_server *const server = x->server;
     weir_ids                 ids = { 0 };
-    bool                     with_pieces = false;
+    bool                     with_pieces = false, given = true;
     weir_status              status = weir_openai_check_model(root, server->options.model_name, &x->error);
     if (status == WEIR_OK) status = weir_field_bool(root, "with_pieces", &with_pieces, &x->error);
     if (status == WEIR_OK) {
         if (json_object_get(root, "content") != NULL)
             status = encode_text(&ids, server, root, json_object_get(root, "content"), false, "content", &x->error);
-        else if (weir_field(root, "prompt") != NULL)
-            status = encode_text(&ids, server, root, weir_field(root, "prompt"), true, "prompt", &x->error);
-        else if (weir_field(root, "messages") != NULL)
-            status = encode_messages(&ids, server, root, &x->error);
         else
-            status = weir_api_bad(&x->error, "content", "give `content`, `prompt` or `messages`");
+            status = weir_prompt_encode(&ids, server, root, &given, &x->error);
+        if (status == WEIR_OK && !given) status = weir_api_bad(&x->error, "content", "give `content`, `prompt` or `messages`");
     }
     if (status == WEIR_OK) status = write_ids(text, server, &ids, with_pieces);
     weir_ids_free(&ids);
@@ -116,7 +121,8 @@ void weir_tokens_encode(weir_exchange *x)
 {
     json_t     *root = NULL;
     weir_buffer text = { 0 };
-    weir_status status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_status status = weir_exchange_hold_tree(x) ? WEIR_OK : WEIR_ENOMEM;
+    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) status = tokenize(x, root, &text);
     json_decref(root);
     finish(x, &text, status);
@@ -148,7 +154,8 @@ void weir_tokens_decode(weir_exchange *x)
 {
     json_t     *root = NULL;
     weir_buffer text = { 0 };
-    weir_status status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_status status = weir_exchange_hold_tree(x) ? WEIR_OK : WEIR_ENOMEM;
+    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) status = detokenize(x, root, &text);
     json_decref(root);
     finish(x, &text, status);

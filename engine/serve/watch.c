@@ -78,7 +78,8 @@ void weir_watch_writing(weir_server *server, weir_connection *connection, bool w
 
 void weir_watch_answer_and_end(int fd, const weir_api_error *error)
 {
-    weir_buffer body = { 0 }, text = { 0 };
+    weir_payer *const payer = weir_payer_set(NULL); /* a page at most: that memory is short can be said even then */
+    weir_buffer       body = { 0 }, text = { 0 };
     if (weir_api_error_write(&body, error) == WEIR_OK &&
         weir_buffer_format(&text,
                            "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s",
@@ -86,6 +87,7 @@ void weir_watch_answer_and_end(int fd, const weir_api_error *error)
         (void)!send(fd, text.data, text.size, MSG_DONTWAIT | MSG_NOSIGNAL);
     weir_buffer_free(&body);
     weir_buffer_free(&text);
+    (void)weir_payer_set(payer);
     (void)shutdown(fd, SHUT_RDWR);
 }
 

@@ -56,6 +56,7 @@ static void serve_one(weir_workers *workers)
 static void *run(void *argument)
 {
     weir_workers *const workers = argument;
+    (void)weir_payer_set(workers->payer);
     (void)pthread_mutex_lock(&workers->lock);
     for (;;) {
         while (workers->first == NULL && !workers->stop) (void)pthread_cond_wait(&workers->wake, &workers->lock);
@@ -66,8 +67,9 @@ static void *run(void *argument)
     return NULL;
 }
 
-weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_error *error)
+weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_payer *payer, weir_error *error)
 {
+    workers->payer = payer;
     const int limit = (int)(sizeof workers->thread / sizeof workers->thread[0]);
     for (int i = 0; i < n_threads && i < limit; i++) {
         if (pthread_create(&workers->thread[i], NULL, run, workers) != 0)

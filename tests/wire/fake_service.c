@@ -436,6 +436,17 @@ void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
+int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out)
+{
+    weir_service *const s = (weir_service *)service;
+    int32_t             n = 0;
+    (void)pthread_mutex_lock(&s->lock);
+    for (const weir_job *job = s->running; job != NULL && n < s->info.n_slots; job = job->next)
+        out[n++] = (weir_service_sequence){ .tokens = job->request.n_prompt };
+    (void)pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
 void weir_service_drain(weir_service *s, int64_t deadline_ns)
 {
     (void)pthread_mutex_lock(&s->lock);

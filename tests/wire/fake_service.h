@@ -1,6 +1,7 @@
 /* tests/wire/fake_service.h - engine/schedule/service.h without an engine: a deterministic pseudo-model for tests of the server. */
 #pragma once
 #include "engine/schedule/service.h"
+#include "engine/schedule/sessions.h"
 #include "engine/text/tokenizer.h"
 
 #ifdef __cplusplus
@@ -15,6 +16,10 @@ typedef struct weir_fake_options {
 
 WEIR_MUST_CHECK weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options);
 void                        weir_fake_service_close(weir_service *service); /* all jobs were released */
+
+/* Names without files. Some have a meaning: "damaged" cannot be restored, "busy" waits for another, "full" finds no room, "disk" fails. */
+weir_sessions *weir_fake_sessions_open(void);
+void           weir_fake_sessions_close(weir_sessions *sessions);
 
 #ifdef __cplusplus
 }

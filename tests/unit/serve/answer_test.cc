@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/memory.h"
 #include "engine/serve/answer.h"
 
 namespace {
@@ -118,7 +119,7 @@ TEST_F(Answer, ControlTokensHaveNoText)
 TEST_F(Answer, ReasoningAndToolCalls)
 {
     answer_.think.state = WEIR_THINK_INSIDE;
-    answer_.tools = static_cast<weir_tool_parser *>(calloc(1, sizeof *answer_.tools));
+    answer_.tools = static_cast<weir_tool_parser *>(weir_memory_take_zero(1, sizeof *answer_.tools));
     push_all("hm\n</think>\n\nWait. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>");
     ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
     EXPECT_EQ("hm\n", reasoning());

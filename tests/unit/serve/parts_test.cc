@@ -21,7 +21,10 @@ std::string exposition(const weir_metrics &metrics, const char *model, bool vllm
     stats.kv_pages_total = 10;
     stats.kv_pages_used = 5;
     stats.running = 2;
-    EXPECT_EQ(WEIR_OK, weir_metrics_write(&out, &metrics, &stats, &info, model, vllm));
+    weir_ledger_state memory = {};
+    memory.cap[WEIR_TIER_HOST] = 1000;
+    memory.total[WEIR_TIER_HOST] = memory.used[WEIR_TIER_HOST][WEIR_ACCOUNT_HTTP] = 300;
+    EXPECT_EQ(WEIR_OK, weir_metrics_write(&out, &metrics, &stats, &info, &memory, model, vllm));
     const std::string text(out.data, out.size);
     weir_buffer_free(&out);
     return text;
@@ -49,6 +52,9 @@ TEST(Metrics, CountersAndGauges)
     EXPECT_TRUE(has_line(text, "weir:prompt_tokens_total{model_name=\"m\"} 12"));
     EXPECT_TRUE(has_line(text, "weir:prefix_cache_hits_total{model_name=\"m\"} 8"));
     EXPECT_TRUE(has_line(text, "weir:kv_cache_usage_perc{model_name=\"m\"} 0.5"));
+    EXPECT_TRUE(has_line(text, "weir:memory_cap_bytes{model_name=\"m\",tier=\"host\"} 1000"));
+    EXPECT_TRUE(has_line(text, "weir:memory_used_bytes{model_name=\"m\",tier=\"host\"} 300"));
+    EXPECT_TRUE(has_line(text, "weir:memory_account_bytes{model_name=\"m\",tier=\"host\",account=\"http\"} 300"));
     EXPECT_TRUE(has_line(text, "weir:num_requests_running{model_name=\"m\"} 2"));
     EXPECT_TRUE(has_line(text, "weir:request_success_total{model_name=\"m\",finished_reason=\"length\"} 1"));
     EXPECT_EQ(std::string::npos, text.find("vllm:"));

@@ -8,10 +8,12 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/serve/server.h"
+#include "offload/ledger.h"
 #include "tests/wire/fake_service.h"
 
 namespace {
@@ -39,7 +41,7 @@ class Server : public testing::Test {
         weir_buffer_free(&text);
         options.service = service_;
         options.tokenizer = tokenizer_;
-        options.chat = chat_;
+        options.chat = options.chat_problem == nullptr ? chat_ : nullptr;
         options_ = options;
         ASSERT_EQ(WEIR_OK, weir_server_open(&server_, &options, &error)) << error.text;
         ASSERT_EQ(WEIR_OK, weir_server_start(server_, &error)) << error.text;
@@ -49,9 +51,23 @@ class Server : public testing::Test {
     {
         weir_server_close(server_);
         weir_fake_service_close(service_);
+        weir_fake_sessions_close(sessions_);
         weir_chat_template_close(chat_);
         weir_tokenizer_close(tokenizer_);
+        if (ledger_ != nullptr) EXPECT_EQ(0u, http_bytes()) << "whatever a request took was given back";
+        weir_ledger_close(ledger_);
     }
+
+    /* With a cap for all that requests take. */
+    void open_within(size_t cap, weir_server_options options = default_options())
+    {
+        const size_t caps[WEIR_TIER_COUNT] = { cap };
+        ASSERT_EQ(WEIR_OK, weir_ledger_open(&ledger_, caps));
+        options.ledger = ledger_;
+        open({ 2, 4096, 0, 0 }, options);
+    }
+
+    size_t http_bytes() const { return weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP); }
 
     int connect_to() const
     {
@@ -98,10 +114,13 @@ class Server : public testing::Test {
         return text;
     }
 
-    std::string get(const std::string &path) const
+    std::string get(const std::string &path) const { return request("GET", path); }
+
+    std::string request(const std::string &method, const std::string &path, const std::string &more = "",
+                        const std::string &body = "") const
     {
         const int         fd = connect_to();
-        const std::string text = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + more + "\r\n" + body;
         EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
         const std::string reply = read_text(fd);
         close(fd);
@@ -124,6 +143,8 @@ class Server : public testing::Test {
     weir_service       *service_ = nullptr;
     weir_tokenizer     *tokenizer_ = nullptr;
     weir_chat_template *chat_ = nullptr;
+    weir_ledger        *ledger_ = nullptr;
+    weir_sessions      *sessions_ = nullptr;
 };
 
 const char *const long_stream = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true,"stream":true})";
@@ -146,6 +167,86 @@ TEST_F(Server, AnswersOnAFreePort)
     const std::string reply = ask("/v1/chat/completions", short_plain);
     EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
     EXPECT_NE(std::string::npos, reply.find("\"completion_tokens\":2,")) << reply;
+}
+
+TEST_F(Server, Sessions)
+{
+    weir_server_options options = default_options();
+    options.sessions = sessions_ = weir_fake_sessions_open();
+    open({ 2, 4096, 100, 0 }, options);
+    const auto  has = [](const std::string &reply, const std::string &what) { return reply.find(what) != std::string::npos; };
+    std::string reply = ask("/v1/sessions", R"({"name":"talk","tokens":[1,2,3]})");
+    EXPECT_TRUE(has(reply, "HTTP/1.1 200")) << reply;
+    EXPECT_TRUE(has(reply, R"({"object":"session","id":"talk","tokens":3,"bytes":1000,"timings":{"save_ms":1)")) << reply;
+    EXPECT_TRUE(has(ask("/v1/sessions", R"({"name":"text","prompt":"a b c"})"), "HTTP/1.1 200"));
+    EXPECT_TRUE(has(ask("/v1/sessions", R"({"name":"chat","messages":[{"role":"user","content":"a"}]})"), "HTTP/1.1 200"));
+    EXPECT_TRUE(has(ask("/v1/sessions/restore", R"({"name":"talk"})"), "\"restore_ms\":2"));
+    reply = get("/v1/sessions");
+    EXPECT_TRUE(has(reply, R"("id":"talk","created":0,"tokens":3,"bytes":1000,"automatic":false,"problem":null)")) << reply;
+    EXPECT_TRUE(has(request("DELETE", "/v1/sessions/talk"), R"("id":"talk","deleted":true)"));
+    EXPECT_FALSE(has(get("/v1/sessions"), "talk"));
+    const struct {
+        const char *path, *body, *status, *said;
+    } refused[] = {
+        { "/v1/sessions", "{}", "400", "name is missing" },
+        { "/v1/sessions", R"({"name":7})", "400", "name" },
+        { "/v1/sessions", R"({"name":"../x"})", "400", "letters, digits" },
+        { "/v1/sessions", R"({"name":".x","tokens":[1]})", "400", "letters, digits" },
+        { "/v1/sessions", R"({"name":"a","tokens":[]})", "400", "tokens" },
+        { "/v1/sessions", R"({"name":"a","tokens":"x"})", "400", "tokens" },
+        { "/v1/sessions", R"({"name":"a","tokens":[-1]})", "400", "tokens" },
+        { "/v1/sessions", R"({"name":"a"})", "404", "no request has named" },
+        { "/v1/sessions", R"({"name":"busy","tokens":[1]})", "429", "sessions_busy" },
+        { "/v1/sessions", R"({"name":"full","tokens":[1]})", "503", "sessions_full" },
+        { "/v1/sessions", R"({"name":"disk","tokens":[1]})", "500", "cannot write" },
+        { "/v1/sessions/restore", R"({"name":"none"})", "404", "session_not_found" },
+        { "/v1/sessions/restore", R"({"name":"damaged"})", "409", "session_unusable" },
+        { "/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a/b"})", "400", "session" },
+    };
+    for (const auto &test : refused) {
+        reply = ask(test.path, test.body);
+        EXPECT_TRUE(has(reply, std::string("HTTP/1.1 ") + test.status)) << test.body << reply;
+        EXPECT_TRUE(has(reply, test.said)) << test.body << reply;
+    }
+    for (const char *const name : { "talk", "damaged" }) { // what cannot be restored is computed
+        const std::string body = std::string(R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":")") + name + "\"}";
+        EXPECT_TRUE(has(ask("/v1/chat/completions", body), "HTTP/1.1 200")) << name;
+    }
+    EXPECT_TRUE(has(request("DELETE", "/v1/sessions/..%2fx"), "HTTP/1.1 404"));
+    EXPECT_TRUE(has(request("DELETE", "/v1/sessions/none"), "HTTP/1.1 404"));
+    EXPECT_TRUE(has(request("PUT", "/v1/sessions"), "Allow: GET, HEAD, POST, OPTIONS"));
+}
+
+TEST_F(Server, SessionsOfOneKeyAreNotSeenByAnother)
+{
+    weir_server_options options = default_options();
+    const char *const   keys[] = { "one", "two" };
+    options.sessions = sessions_ = weir_fake_sessions_open();
+    options.keys = keys;
+    options.n_keys = 2;
+    open({ 2, 4096, 100, 0 }, options);
+    const std::string one = "Authorization: Bearer one\r\n", two = "Authorization: Bearer two\r\n";
+    const std::string body = R"({"name":"talk","tokens":[1,2,3]})";
+    const std::string length = "Content-Length: " + std::to_string(body.size()) + "\r\n";
+    EXPECT_NE(request("POST", "/v1/sessions", one + length, body).find("\"id\":\"talk\""), std::string::npos);
+    EXPECT_NE(request("GET", "/v1/sessions", one).find("\"id\":\"talk\""), std::string::npos);
+    EXPECT_EQ(request("GET", "/v1/sessions", two).find("talk"), std::string::npos);
+    EXPECT_NE(request("POST", "/v1/sessions/restore", two + length, body).find("HTTP/1.1 404"), std::string::npos);
+    EXPECT_NE(request("DELETE", "/v1/sessions/talk", two).find("HTTP/1.1 404"), std::string::npos);
+    EXPECT_NE(request("DELETE", "/v1/sessions/talk", one).find("HTTP/1.1 200"), std::string::npos);
+}
+
+TEST_F(Server, WithoutAFolderSessionsAreNotSupported)
+{
+    open({ 2, 4096, 100, 0 });
+    for (const std::string &reply : { get("/v1/sessions"), request("DELETE", "/v1/sessions/a"), ask("/v1/sessions", R"({"name":"a"})"),
+                                      ask("/v1/sessions/restore", R"({"name":"a"})") }) {
+        EXPECT_NE(reply.find("HTTP/1.1 501"), std::string::npos) << reply;
+        EXPECT_NE(reply.find("sessions.dir"), std::string::npos) << reply;
+    }
+    EXPECT_EQ(
+        0u,
+        ask("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a"})").find("HTTP/1.1 200"));
 }
 
 TEST_F(Server, PortInUse)
@@ -256,6 +357,40 @@ TEST_F(Server, ManyPromptsInOneRequest)
     EXPECT_EQ(1, count(stream, "data: [DONE]"));
 }
 
+TEST_F(Server, APromptThatIsTooLongLosesItsMiddleWhereThatIsAskedFor)
+{
+    open({ 2, 128, 100, 0 });
+    std::string ids = "1";
+    for (int i = 0; i < 299; i++) ids += ",2";
+    const std::string body = "{\"prompt\":[" + ids + "],\"max_tokens\":28,\"ignore_eos\":true",
+                      cut = ",\"on_overflow\":\"truncate_middle\"";
+    EXPECT_EQ(0u, ask("/v1/completions", body + "}").find("HTTP/1.1 400"));
+    EXPECT_EQ(0u, ask("/v1/completions", body + ",\"on_overflow\":\"error\"}").find("HTTP/1.1 400"));
+    EXPECT_EQ(0u, ask("/v1/completions", body + ",\"on_overflow\":\"shorten\"}").find("HTTP/1.1 400"));
+    const std::string plain = ask("/v1/completions", body + cut + "}");
+    EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain;
+    EXPECT_NE(std::string::npos, plain.find("\"truncated_tokens\":200")) << plain;
+    EXPECT_NE(std::string::npos, plain.find("\"prompt_tokens\":100")) << plain;
+    const std::string stream = ask("/v1/completions", body + cut + ",\"stream\":true}");
+    EXPECT_NE(std::string::npos, stream.find("\"truncated_tokens\":200")) << stream.substr(0, 400);
+    const std::string fits = ask("/v1/completions", "{\"prompt\":[1,2],\"max_tokens\":1,\"ignore_eos\":true" + cut + "}");
+    EXPECT_EQ(std::string::npos, fits.find("truncated_tokens")) << "nothing was lost, nothing is said";
+}
+
+TEST_F(Server, ATemplateThatCannotBeUsedStopsOnlyChats)
+{
+    weir_server_options options = default_options();
+    options.chat_problem = "unknown statement 'frobnicate'";
+    open({ 1, 4096, 1000, 0 }, options);
+    const std::string chat = ask("/v1/chat/completions", short_plain);
+    EXPECT_EQ(0u, chat.find("HTTP/1.1 501")) << chat;
+    EXPECT_NE(std::string::npos, chat.find("not_supported")) << chat;
+    EXPECT_NE(std::string::npos, chat.find("unknown statement 'frobnicate'")) << chat;
+    EXPECT_NE(std::string::npos, chat.find("/v1/completions")) << chat;
+    const std::string plain = ask("/v1/completions", R"({"prompt":"a","max_tokens":2})");
+    EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain;
+}
+
 TEST_F(Server, DrainFinishesWhatRuns)
 {
     open({ 2, 4096, 1000, 0 });
@@ -314,6 +449,78 @@ TEST_F(Server, KeysAreAskedFor)
     const std::string text = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer two\r\nConnection: close\r\n\r\n";
     EXPECT_GT(send(fd, text.data(), text.size(), MSG_NOSIGNAL), 0);
     EXPECT_EQ(0u, read_text(fd).find("HTTP/1.1 200"));
+    close(fd);
+}
+
+TEST_F(Server, ABodyThatDoesNotFitIsRefusedBeforeItIsRead)
+{
+    open_within(1 << 20);
+    const int         fd = connect_to();
+    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n";
+    ASSERT_EQ(static_cast<ssize_t>(head.size()), send(fd, head.data(), head.size(), MSG_NOSIGNAL));
+    const std::string reply = read_text(fd); /* no byte of the body was sent */
+    EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply;
+    EXPECT_NE(std::string::npos, reply.find("Retry-After: 5"));
+    EXPECT_NE(std::string::npos, reply.find("4000000 bytes"));
+    close(fd);
+    EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200")) << "others are served";
+}
+
+TEST_F(Server, ABodyInMemoryIsOnTheLedger)
+{
+    open_within(64 << 20);
+    const int         fd = connect_to();
+    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n";
+    ASSERT_EQ(static_cast<ssize_t>(head.size()), send(fd, head.data(), head.size(), MSG_NOSIGNAL));
+    for (int i = 0; i < 1000 && http_bytes() < 4000000; i++) (void)poll(nullptr, 0, 10);
+    EXPECT_GE(http_bytes(), 4000000u);
+    close(fd);
+    for (int i = 0; i < 1000 && http_bytes() > 0; i++) (void)poll(nullptr, 0, 10);
+    EXPECT_EQ(0u, http_bytes());
+}
+
+/* 1 MB of "[],[],..." would be over 100 MB of values. */
+TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefusedBeforeItIsParsed)
+{
+    open_within(16 << 20);
+    std::string lists = "[]";
+    while (lists.size() < 250000) lists += ",[]";
+    const std::string reply = ask("/v1/chat/completions", "{\"messages\":[" + lists + "]}");
+    EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply.substr(0, 300);
+    EXPECT_NE(std::string::npos, reply.find("memory.host"));
+    EXPECT_LT(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
+    EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200")) << "others are served";
+}
+
+TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
+{
+    open_within(150 << 10);
+    std::vector<int> idle;
+    for (int i = 0; i < 4; i++) idle.push_back(connect_to());
+    std::string reply;
+    for (const int fd : idle) {
+        struct pollfd ready = { fd, POLLIN, 0 };
+        if (poll(&ready, 1, 500) == 1) reply = read_text(fd);
+        if (!reply.empty()) break;
+    }
+    EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply;
+    EXPECT_NE(std::string::npos, reply.find("Retry-After"));
+    for (const int fd : idle) close(fd);
+}
+
+TEST_F(Server, MemoryAsJson)
+{
+    open_within(32 << 20);
+    const std::string reply = get("/v1/memory");
+    EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+    for (const char *const part : { "\"object\":\"memory\"", "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":", "\"peak\":",
+                                    "\"head_room\":", "\"accounts\":{\"weights\":0", "\"page_tables\":0", "\"device\":{\"cap\":0",
+                                    "\"disk\":{", "\"kv\":{\"page_bytes\":64,\"pages\":1000,\"free_pages\":", "\"bytes_per_token\":",
+                                    "\"format\":", "\"recurrent_bytes_per_sequence\":", "\"sequences\":[]", "\"evicted_tokens\":0" })
+        EXPECT_NE(std::string::npos, reply.find(part)) << part << " in " << reply;
+    const int         fd = post("/v1/chat/completions", long_stream);
+    const std::string begin = read_text(fd, "data:");
+    EXPECT_NE(std::string::npos, get("/v1/memory").find("\"sequences\":[{\"id\":"));
     close(fd);
 }
 

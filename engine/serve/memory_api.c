@@ -1,0 +1,115 @@
+/* engine/serve/memory_api.c - GET /v1/memory: the ledger's books, the KV store and the sequences in it. */
+#include "engine/base/memory.h"
+#include "engine/serve/internal.h"
+#include "engine/serve/json_out.h"
+
+static void write_number(weir_json_out *json, const char *key, int64_t value)
+{
+    weir_json_key(json, key);
+    weir_json_integer(json, value);
+}
+
+/* A tier without cap has no head-room that could be told. */
+static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir_tier tier)
+{
+    const size_t cap = state->cap[tier], total = state->total[tier];
+    weir_json_key(json, weir_tier_name(tier));
+    weir_json_open(json, '{');
+    write_number(json, "cap", (int64_t)cap);
+    write_number(json, "used", (int64_t)total);
+    write_number(json, "peak", (int64_t)state->peak[tier]);
+    write_number(json, "head_room", (int64_t)(cap > total ? cap - total : 0));
+    weir_json_key(json, "accounts");
+    weir_json_open(json, '{');
+    for (int account = 0; account < WEIR_ACCOUNT_COUNT; account++)
+        write_number(json, weir_account_name((weir_account)account), (int64_t)state->used[tier][account]);
+    weir_json_close(json, '}');
+    weir_json_close(json, '}');
+}
+
+void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
+{
+    const struct {
+        const char *key, *value;
+    } texts[] = {
+        { "format", info->kv_format }, { "k_format", info->k_format }, { "v_format", info->v_format }, { "wide_format", info->wide_format }
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        weir_json_key(json, texts[i].key);
+        weir_json_string(json, texts[i].value != NULL ? texts[i].value : "");
+    }
+    write_number(json, "wide_layers", info->wide_layers);
+}
+
+static void write_kv(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)
+{
+    weir_json_key(json, "kv");
+    weir_json_open(json, '{');
+    write_number(json, "page_bytes", info->kv_page_bytes);
+    write_number(json, "pages", stats->kv_pages_total);
+    write_number(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
+    write_number(json, "bytes_per_token", info->kv_bytes_per_token);
+    write_number(json, "open_bytes_per_sequence", info->kv_open_bytes);
+    weir_kv_formats_write(json, info);
+    weir_json_close(json, '}');
+    write_number(json, "recurrent_bytes_per_sequence", info->recurrent_bytes);
+}
+
+static void write_sequences(weir_json_out *json, const weir_service_sequence *sequences, int32_t n)
+{
+    weir_json_key(json, "sequences");
+    weir_json_open(json, '[');
+    for (const weir_service_sequence *s = sequences; s < sequences + n; s++) {
+        weir_json_open(json, '{');
+        write_number(json, "id", s->job);
+        write_number(json, "choice", s->choice);
+        write_number(json, "tokens", s->tokens);
+        write_number(json, "bytes", s->bytes);
+        weir_json_close(json, '}');
+    }
+    weir_json_close(json, ']');
+}
+
+static weir_status write_all(weir_buffer *out, const weir_server *server, weir_service_sequence *sequences)
+{
+    const weir_service *const      service = server->options.service;
+    const weir_service_info *const info = weir_service_info_of(service);
+    weir_service_stats             stats;
+    weir_ledger_state              state = { 0 };
+    weir_service_stats_of(service, &stats);
+    if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
+    weir_json_out json = { .buffer = out };
+    weir_json_open(&json, '{');
+    weir_json_key(&json, "object");
+    weir_json_string(&json, "memory");
+    weir_json_key(&json, "tiers");
+    weir_json_open(&json, '{');
+    for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) write_tier(&json, &state, (weir_tier)tier);
+    weir_json_close(&json, '}');
+    write_kv(&json, info, &stats);
+    write_sequences(&json, sequences, weir_service_sequences_of(service, sequences));
+    weir_json_key(&json, "kept");
+    weir_json_open(&json, '{');
+    write_number(&json, "tokens", stats.kept_tokens);
+    write_number(&json, "states", stats.kept_states);
+    write_number(&json, "dropped_tokens", stats.dropped_tokens);
+    weir_json_close(&json, '}');
+    write_number(&json, "preemptions", stats.preemptions);
+    write_number(&json, "evicted_tokens", stats.evicted_tokens);
+    weir_json_close(&json, '}');
+    return json.status;
+}
+
+void weir_memory_get(weir_exchange *x)
+{
+    weir_buffer                  text = { 0 };
+    weir_service_sequence *const sequences = weir_memory_take_zero((size_t)x->server->limits.n_slots, sizeof *sequences);
+    const weir_status            status = sequences != NULL ? write_all(&text, x->server, sequences) : WEIR_ENOMEM;
+    weir_memory_give(sequences);
+    if (status == WEIR_OK) {
+        weir_reply_json(x, 200, &text);
+    } else {
+        weir_buffer_free(&text);
+        weir_reply_status(x, status);
+    }
+}
