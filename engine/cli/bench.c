@@ -86,9 +86,7 @@ static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats, 
 
 static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
 {
-    const weir_plan *const plan = weir_engine_plan_of(engine);
-    const weir_kv_spec    *spec = weir_kv_store_spec(weir_engine_store(engine));
-    return (size_t)(weir_kv_pages_for(spec, WEIR_PAGE_TOKENS) * plan->kv_page_bytes * rows / WEIR_PAGE_TOKENS);
+    return (size_t)(weir_engine_plan_of(engine)->kv_bytes_per_token * rows);
 }
 
 static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)

@@ -19,14 +19,20 @@ int weir_print(const weir_buffer *text);
 const weir_command *weir_commands(size_t *n); /* `serve` is the first */
 
 int weir_run_serve(const weir_arguments *arguments);
+int weir_run_plan(const weir_arguments *arguments);
 int weir_run_generate(const weir_arguments *arguments);
 int weir_run_chat(const weir_arguments *arguments);
+int weir_run_session_list(const weir_arguments *arguments);
+int weir_run_session_save(const weir_arguments *arguments);
+int weir_run_session_restore(const weir_arguments *arguments);
+int weir_run_session_delete(const weir_arguments *arguments);
 int weir_run_logits(const weir_arguments *arguments);
 int weir_run_tokenize(const weir_arguments *arguments);
 int weir_run_render(const weir_arguments *arguments);
 int weir_run_bench(const weir_arguments *arguments);
 int weir_run_eval_retrieval(const weir_arguments *arguments);
 int weir_run_eval_perplexity(const weir_arguments *arguments);
+int weir_run_eval_kv_quality(const weir_arguments *arguments);
 
 typedef struct weir_program {
     const weir_command *commands; /* [n_commands] */

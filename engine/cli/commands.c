@@ -7,18 +7,19 @@
 
 /* ---- shared by commands ---- */
 
-static const weir_option model_options[] = {
-    { .name = "model", .letter = 'm', .value = "PATH", .type = WEIR_OPTION_KEY, .key = "model.path" },
-    KEY_OPTION("arch-dir", "DIR", "model.arch_dir"),
-    KEY_OPTION("context", "N", "model.context"),
-    KEY_OPTION("memory", "SIZE", "memory.host"),
-    KEY_OPTION("kv-format", "F", "kv.format"),
-    KEY_OPTION("threads", "N", "kernels.threads"),
-    KEY_OPTION("isa", "LEVEL", "kernels.isa"),
-    KEY_OPTION("activations", "HOW", "kernels.activations"),
-    KEY_OPTION("log-level", "LEVEL", "log.level"),
-};
+/* The group of all commands, and that of `plan`, whose --context is a list of its own. */
+#define MODEL_FILE_OPTIONS                                                                                                                 \
+    { .name = "model", .letter = 'm', .value = "PATH", .type = WEIR_OPTION_KEY, .key = "model.path" },                                     \
+        KEY_OPTION("arch-dir", "DIR", "model.arch_dir")
+#define MODEL_RUN_OPTIONS                                                                                                                  \
+    KEY_OPTION("memory", "SIZE", "memory.host"), KEY_OPTION("kv-format", "F", "kv.format"), KEY_OPTION("threads", "N", "kernels.threads"), \
+        KEY_OPTION("isa", "LEVEL", "kernels.isa"), KEY_OPTION("activations", "HOW", "kernels.activations"),                                \
+        KEY_OPTION("log-level", "LEVEL", "log.level")
+
+static const weir_option model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("context", "N", "model.context"), MODEL_RUN_OPTIONS };
 GROUP(model, "Model");
+static const weir_option planned_options[] = { MODEL_FILE_OPTIONS, MODEL_RUN_OPTIONS };
+GROUP(planned, "Model");
 
 static const weir_option sampling_options[] = {
     { .name = "max-tokens", .letter = 'n', .value = "N", .type = WEIR_OPTION_KEY, .key = "sampling.max_tokens" },
@@ -62,13 +63,59 @@ static const weir_option serve_options[] = {
 };
 GROUP(serve, "Server");
 
+static const weir_option batch_options[] = {
+    KEY_OPTION("max-sequences", "N", "batch.max_sequences"),
+    KEY_OPTION("queue", "N", "batch.queue"),
+    KEY_OPTION("chunk", "N", "batch.chunk"),
+};
+GROUP(batch, "Batch");
+
+static const weir_option report_options[] = {
+    { .name = "context",
+      .value = "LIST",
+      .type = WEIR_OPTION_LIST,
+      .min = 0,
+      .max = 1 << 30,
+      .help = "Window of a sequence in tokens; 0: what the model was trained for. With --report, the contexts of the tables: 2048,32768. "
+              "[model.context]" },
+    { .name = "report",
+      .type = WEIR_OPTION_FLAG,
+      .help = "Print what memory and time a model takes by context, batch, KV format, GPU and number of devices, whether it fits this "
+              "machine or not." },
+    { .name = "shape",
+      .value = "LIST",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all." },
+    { .name = "format",
+      .value = "LIST",
+      .type = WEIR_OPTION_TEXT,
+      .help = "KV formats: f16,q8_0,turbo3. Tables with room for one show the first." },
+    { .name = "batch", .value = "LIST", .type = WEIR_OPTION_LIST, .min = 1, .max = 1 << 16, .help = "Sequences at a time: 1,8,32." },
+    { .name = "bandwidth", .value = "LIST", .type = WEIR_OPTION_LIST, .min = 1, .max = 1 << 20, .help = "Of memory, in GB/s: 60,3350." },
+    { .name = "weights",
+      .value = "TYPE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has." },
+    { .name = "assumptions",
+      .value = "NAME",
+      .type = WEIR_OPTION_TEXT,
+      .help =
+          "engine, or seed: the figures of a widely copied analysis, with its errors; without --shape, of llama-2-7b. Default: engine." },
+    { .name = "svg", .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "Also write a plot of KV over context." },
+};
+GROUP(report, "Report");
+
 static const weir_option generate_options[] = {
     { .name = "prompt", .letter = 'p', .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "Text to continue, as it is." },
     { .name = "tokens", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Token ids to continue: 1,2,3." },
     { .name = "messages",
       .value = "FILE",
       .type = WEIR_OPTION_TEXT,
-      .help = "JSON array of chat messages (or an object with \"messages\") to answer." },
+      .help = "JSON array of chat messages (or an object with \"messages\") to answer; - is stdin." },
+    { .name = "session",
+      .value = "NAME",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Continue what is saved under this name in sessions.dir, and save the text with its answer there." },
     { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object with the text and its tokens." },
 };
 GROUP(generate, "Prompt");
@@ -101,7 +148,7 @@ static const weir_option render_options[] = {
       .value = "FILE",
       .type = WEIR_OPTION_TEXT,
       .required = true,
-      .help = "JSON array of chat messages, or an object with \"messages\", \"tools\" and template variables." },
+      .help = "JSON array of chat messages, or an object with \"messages\", \"tools\" and template variables; - is stdin." },
 };
 GROUP(render, "Input");
 
@@ -136,13 +183,17 @@ static const weir_option bench_options[] = {
 GROUP(bench, "Measurement");
 
 static const weir_option retrieval_options[] = {
-    { .name = "items", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Questions, one JSON object per line." },
+    { .name = "items",
+      .value = "FILE",
+      .type = WEIR_OPTION_TEXT,
+      .required = true,
+      .help = "Questions, one JSON object per line; - is stdin." },
     { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = INT32_MAX, .help = "At most so many items. Default: all." },
 };
 GROUP(retrieval, "Input");
 
 static const weir_option perplexity_options[] = {
-    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text to score, UTF-8." },
+    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text to score, UTF-8; - is stdin." },
     { .name = "window",
       .value = "N",
       .type = WEIR_OPTION_INT,
@@ -151,6 +202,47 @@ static const weir_option perplexity_options[] = {
       .help = "Tokens per window; each starts from an empty state. Default: 512." },
 };
 GROUP(perplexity, "Input");
+
+static const weir_option kv_quality_options[] = {
+    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text to score, UTF-8; - is stdin." },
+    { .name = "formats",
+      .value = "LIST",
+      .type = WEIR_OPTION_TEXT,
+      .help = "What to measure: q8_0,q8_0/turbo4. Default: every format that the model's heads allow, and some pairs." },
+    { .name = "window",
+      .value = "N",
+      .type = WEIR_OPTION_INT,
+      .min = 2,
+      .max = 1 << 24,
+      .help = "Tokens per window; each starts from an empty state. Default: 512." },
+    { .name = "limit",
+      .value = "N",
+      .type = WEIR_OPTION_INT,
+      .min = 1,
+      .max = INT32_MAX,
+      .help = "At most so many windows. Default: all." },
+};
+GROUP(kv_quality, "Input");
+
+static const weir_option sessions_options[] = {
+    KEY_OPTION("dir", "DIR", "sessions.dir"),
+};
+GROUP(sessions, "Sessions");
+
+static const weir_option session_options[] = {
+    { .name = "name", .value = "NAME", .type = WEIR_OPTION_TEXT, .required = true, .help = "The session's name." },
+};
+GROUP(session, "Session");
+
+static const weir_option session_text_options[] = {
+    { .name = "prompt", .letter = 'p', .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "Text to compute and save, as it is." },
+    { .name = "tokens", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Token ids to compute and save: 1,2,3." },
+    { .name = "messages",
+      .value = "FILE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "JSON array of chat messages (or an object with \"messages\") to compute and save; - is stdin." },
+};
+GROUP(session_text, "Text");
 
 /* ---- the commands ---- */
 
@@ -161,6 +253,14 @@ static const weir_command commands[] = {
       .summary = "Serves a model through the OpenAI API.",
       .details = "Listens on 127.0.0.1:8080 unless told otherwise. SIGTERM ends it after the running answers.",
       .groups = { &serve, &model, &sampling, &policy } },
+    { .name = "plan",
+      .usage = "[options]",
+      .run = weir_run_plan,
+      .summary = "Prints where the bytes of memory.host will go; exit code 3 when they do not fit.",
+      .details =
+          "The same plan as `serve --plan`: every account, the pages of KV that it leaves, and the window of a sequence. With --report, "
+          "tables of what the model would take elsewhere.",
+      .groups = { &json, &report, &batch, &planned, &policy } },
     { .name = "generate",
       .usage = "--prompt TEXT | --tokens LIST | --messages FILE [options]",
       .run = weir_run_generate,
@@ -172,6 +272,26 @@ static const weir_command commands[] = {
       .summary = "Talks to a model in the terminal.",
       .details = "Ctrl-C stops the answer, Ctrl-D ends the conversation.",
       .groups = { &chat, &sampling, &model, &policy } },
+    { .name = "session list",
+      .usage = "--dir DIR [options]",
+      .run = weir_run_session_list,
+      .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and what is wrong with those that are damaged.",
+      .groups = { &sessions, &json } },
+    { .name = "session save",
+      .usage = "--dir DIR --name NAME --prompt TEXT | --tokens LIST | --messages FILE",
+      .run = weir_run_session_save,
+      .summary = "Computes a text and saves it, so that others start behind it.",
+      .groups = { &sessions, &session, &session_text, &model, &policy } },
+    { .name = "session restore",
+      .usage = "--dir DIR --name NAME [options]",
+      .run = weir_run_session_restore,
+      .summary = "Reads a session into an engine and says how long it took: whether it is whole, and fits the model.",
+      .groups = { &sessions, &session, &model, &policy } },
+    { .name = "session delete",
+      .usage = "--dir DIR --name NAME",
+      .run = weir_run_session_delete,
+      .summary = "Deletes a saved session.",
+      .groups = { &sessions, &session } },
     { .name = "logits",
       .usage = "--tokens LIST --out FILE [options]",
       .run = weir_run_logits,
@@ -203,6 +323,12 @@ static const weir_command commands[] = {
       .run = weir_run_eval_perplexity,
       .summary = "Scores a text.",
       .groups = { &perplexity, &json, &policy, &model } },
+    { .name = "eval kv-quality",
+      .usage = "--text FILE [options]",
+      .run = weir_run_eval_kv_quality,
+      .summary = "Measures what each KV format costs against f32: perplexity, divergence of the next token, bytes.",
+      .details = "kv.wide_layers and kv.wide_format apply to every format.",
+      .groups = { &kv_quality, &json, &model } },
 };
 
 const weir_command *weir_commands(size_t *n)

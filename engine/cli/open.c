@@ -35,11 +35,12 @@ static void draw_progress(void *user, size_t done, size_t total)
     (void)fflush(stderr);
 }
 
-int weir_open(weir_engine **out, const weir_config *config, bool with_service)
+int weir_open(weir_engine **out, const weir_config *config, weir_use use)
 {
     weir_error                error = { 0 };
     const weir_engine_options options = { .config = config,
-                                          .with_service = with_service,
+                                          .with_service = use != WEIR_USE_RUNNER,
+                                          .with_server = use == WEIR_USE_SERVER,
                                           .progress = isatty(STDERR_FILENO) ? draw_progress : NULL };
     const weir_status         status = weir_engine_open(out, &options, &error);
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);

@@ -3,8 +3,20 @@
 #include "engine/cli/command.h"
 #include "engine/weir.h"
 
+typedef enum weir_use {
+    WEIR_USE_RUNNER,
+    WEIR_USE_SERVICE,
+    WEIR_USE_SERVER
+} weir_use; /* each plans for what the one before does, and more */
+
 /* The exit code; *out is set when it is 0. */
-int weir_open(weir_engine **out, const weir_config *config, bool with_service);
+int weir_open(weir_engine **out, const weir_config *config, weir_use use);
+
+/* Prints the plan of a server with this configuration: the exit code. */
+int weir_print_plan(const weir_config *config, bool json);
+
+/* weir plan --report: the exit code. */
+int weir_run_report(const weir_arguments *arguments);
 
 /* While one of these lives, Ctrl-C sets weir_interrupted instead of ending the program. */
 extern volatile int weir_interrupted;

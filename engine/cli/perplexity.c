@@ -14,7 +14,7 @@ typedef struct scorer {
     double         nll;
 } scorer;
 
-static double log_probability(const float *row, int64_t n, int32_t id)
+double weir_eval_log_probability(const float *row, int64_t n, int32_t id)
 {
     double largest = row[0], sum = 0.0;
     for (int64_t i = 1; i < n; i++) largest = fmax(largest, (double)row[i]);
@@ -26,17 +26,17 @@ static void on_logits(void *user, int32_t first, int32_t n_rows, const float *lo
 {
     scorer *const s = user;
     for (int32_t r = 0; r < n_rows && first + r + 1 < s->n; r++) {
-        s->nll -= log_probability(logits + r * s->n_vocab, s->n_valid, s->window[first + r + 1]);
+        s->nll -= weir_eval_log_probability(logits + r * s->n_vocab, s->n_valid, s->window[first + r + 1]);
         s->n_scored++;
     }
 }
 
-static weir_status tokenise_file(weir_ids *ids, size_t *n_bytes, const weir_engine *engine, const char *path, weir_error *error)
+weir_status weir_eval_tokens(weir_ids *ids, size_t *n_bytes, const weir_engine *engine, const char *path, weir_error *error)
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
     weir_buffer                 text = { 0 };
     if (tokenizer == NULL) return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no tokenizer: the text cannot be scored");
-    weir_status status = weir_file_read(&text, path, MAX_TEXT, error);
+    weir_status status = weir_file_read_input(&text, path, MAX_TEXT, error);
     *n_bytes = text.size;
     if (status == WEIR_OK)
         status = weir_tokenizer_encode(tokenizer, ids, text.data, text.size, &(weir_encode_options){ .parse_special = true }, error);
@@ -54,7 +54,7 @@ weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine
     if (window < 2 || window > weir_engine_plan_of(engine)->window)
         return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)window,
                               (int)weir_engine_plan_of(engine)->window);
-    weir_status status = tokenise_file(&ids, &n_bytes, engine, path, error);
+    weir_status status = weir_eval_tokens(&ids, &n_bytes, engine, path, error);
     if (status == WEIR_OK && ids.count < (size_t)window)
         status = weir_error_set(error, WEIR_EINVAL, "%s: %zu tokens, fewer than one window of %d", path, ids.count, (int)window);
     if (status == WEIR_OK)

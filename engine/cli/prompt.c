@@ -78,19 +78,39 @@ weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_toke
     return status;
 }
 
-weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat, weir_error *error)
+weir_status weir_prompt_need_chat(const weir_engine *engine, weir_error *error)
 {
+    if (weir_engine_chat_problem(engine) != NULL)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "the model's chat template cannot be used: %s; give a text prompt instead",
+                              weir_engine_chat_problem(engine));
     if (weir_engine_tokenizer(engine) == NULL || weir_engine_chat(engine) == NULL)
         return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no %s: messages cannot be rendered",
                               weir_engine_tokenizer(engine) == NULL ? "tokenizer" : "chat template");
+    return WEIR_OK;
+}
+
+weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat, weir_error *error)
+{
+    WEIR_TRY(weir_prompt_need_chat(engine, error));
     return weir_prompt_render(ids, text, weir_engine_tokenizer(engine), weir_engine_chat(engine), chat, error);
 }
 
 weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path, weir_error *error)
 {
     json_t *chat = NULL;
-    WEIR_TRY(weir_json_read_file(&chat, path, MAX_MESSAGES_FILE, error));
+    WEIR_TRY(weir_json_read_input(&chat, path, MAX_MESSAGES_FILE, error));
     const weir_status status = weir_prompt_from_messages(ids, text, engine, chat, error);
     json_decref(chat);
     return status;
+}
+
+weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
+{
+    const char *const text = weir_argument(arguments, "prompt"), *const list = weir_argument(arguments, "tokens"),
+                      *const messages = weir_argument(arguments, "messages");
+    if ((text != NULL) + (list != NULL) + (messages != NULL) != 1)
+        return weir_error_set(error, WEIR_EINVAL, "give one of --prompt, --tokens and --messages");
+    if (list != NULL) return weir_prompt_from_list(ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error);
+    if (text != NULL) return weir_prompt_from_text(ids, engine, text, error);
+    return weir_prompt_from_file(ids, NULL, engine, messages, error);
 }

@@ -90,7 +90,7 @@ static weir_status add_line(items *all, weir_retrieval *out, const weir_engine *
 static weir_status read_items(items *all, weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most, weir_error *error)
 {
     weir_buffer text = { 0 };
-    weir_status status = weir_file_read(&text, path, MAX_ITEMS_FILE, error);
+    weir_status status = weir_file_read_input(&text, path, MAX_ITEMS_FILE, error);
     size_t      at = 0, number = 0;
     while (status == WEIR_OK && at < text.size && (most == 0 || all->count < (size_t)most)) {
         const char *const end = memchr(text.data + at, '\n', text.size - at);

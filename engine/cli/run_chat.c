@@ -8,6 +8,7 @@
 #include "engine/cli/answer.h"
 #include "engine/cli/open.h"
 #include "engine/cli/prompt.h"
+#include "engine/text/turns.h"
 
 typedef struct conversation {
     const weir_engine *engine;
@@ -44,13 +45,15 @@ static weir_status answer_once(conversation *c, weir_error *error)
     weir_cli_answer answer = { 0 };
     weir_status     status = weir_prompt_from_messages(&ids, NULL, c->engine, c->messages, error);
     if (status == WEIR_OK) {
-        const int32_t      window = weir_service_info_of(weir_engine_service(c->engine))->window;
-        const int32_t      left = window > (int32_t)ids.count ? window - (int32_t)ids.count : 1;
-        const weir_request request = { .prompt = ids.data,
-                                       .n_prompt = (int32_t)ids.count,
-                                       .n_choices = 1,
-                                       .sampling = c->sampling,
-                                       .max_tokens = c->max_tokens > 0 && c->max_tokens < left ? c->max_tokens : left };
+        const int32_t window = weir_service_info_of(weir_engine_service(c->engine))->window;
+        const int32_t left = window > (int32_t)ids.count ? window - (int32_t)ids.count : 1;
+        weir_request  request = { .prompt = ids.data,
+                                  .n_prompt = (int32_t)ids.count,
+                                  .n_choices = 1,
+                                  .cache_prompt = true,
+                                  .sampling = c->sampling,
+                                  .max_tokens = c->max_tokens > 0 && c->max_tokens < left ? c->max_tokens : left };
+        weir_turn_starts(weir_engine_tokenizer(c->engine), ids.data, ids.count, request.turn_starts, WEIR_TURN_STARTS);
         weir_buffer_clear(&c->answer);
         c->stream = (weir_detokenizer){ 0 };
         weir_interrupted = 0;
@@ -106,8 +109,14 @@ int weir_run_chat(const weir_arguments *arguments)
     weir_engine *engine = NULL;
     weir_config  config = arguments->config;
     config.batch.max_sequences = 1;
-    int code = weir_open(&engine, &config, true);
+    int code = weir_open(&engine, &config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
+    weir_error        error = { 0 };
+    const weir_status status = weir_prompt_need_chat(engine, &error);
+    if (status != WEIR_OK) {
+        weir_engine_close(engine);
+        return weir_fail(status, &error);
+    }
     conversation c = { .engine = engine,
                        .messages = json_array(),
                        .sampling = weir_sampling_of(&config),

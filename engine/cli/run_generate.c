@@ -6,6 +6,7 @@
 #include "engine/cli/answer.h"
 #include "engine/cli/open.h"
 #include "engine/cli/prompt.h"
+#include "engine/cli/session.h"
 
 /* Prints tokens as text while they come. */
 typedef struct printer {
@@ -38,17 +39,6 @@ static void print_end(printer *p)
     if (weir_detokenizer_finish(&p->stream, &p->text) == WEIR_OK && weir_buffer_text(&p->text, "\n") == WEIR_OK) print_text(p);
 }
 
-static weir_status read_prompt(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
-{
-    const char *const text = weir_argument(arguments, "prompt"), *const list = weir_argument(arguments, "tokens"),
-                      *const messages = weir_argument(arguments, "messages");
-    if ((text != NULL) + (list != NULL) + (messages != NULL) != 1)
-        return weir_error_set(error, WEIR_EINVAL, "give one of --prompt, --tokens and --messages");
-    if (list != NULL) return weir_prompt_from_list(ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error);
-    if (text != NULL) return weir_prompt_from_text(ids, engine, text, error);
-    return weir_prompt_from_file(ids, NULL, engine, messages, error);
-}
-
 static json_t *ids_json(const weir_cli_answer *answer)
 {
     json_t *const list = json_array();
@@ -63,14 +53,14 @@ static int print_json(const weir_engine *engine, const weir_cli_answer *answer)
     if (weir_engine_tokenizer(engine) != NULL &&
         weir_tokenizer_decode(weir_engine_tokenizer(engine), &text, answer->tokens.data, answer->tokens.count, true) != WEIR_OK)
         weir_buffer_clear(&text);
-    json_t *const out =
-        json_pack("{s:o, s:s%, s:s, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text", text.data != NULL ? text.data : "", text.size,
-                  "finish_reason",
-                  answer->finish == WEIR_FINISH_STOP     ? "stop"
-                  : answer->finish == WEIR_FINISH_LENGTH ? "length"
-                                                         : "cancelled",
-                  "prompt_tokens", (int)answer->usage.n_prompt, "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
-                  (double)answer->usage.prefill_ns * 1e-9, "decode_seconds", (double)answer->usage.decode_ns * 1e-9);
+    json_t *const out = json_pack("{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
+                                  text.data != NULL ? text.data : "", text.size, "finish_reason",
+                                  answer->finish == WEIR_FINISH_STOP     ? "stop"
+                                  : answer->finish == WEIR_FINISH_LENGTH ? "length"
+                                                                         : "cancelled",
+                                  "prompt_tokens", (int)answer->usage.n_prompt, "cached_tokens", (int)answer->usage.n_cached,
+                                  "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
+                                  (double)answer->usage.prefill_ns * 1e-9, "decode_seconds", (double)answer->usage.decode_ns * 1e-9);
     weir_buffer_free(&text);
     char *const line = out != NULL ? json_dumps(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(out);
@@ -88,22 +78,27 @@ int weir_run_generate(const weir_arguments *arguments)
     weir_ids        ids = { 0 };
     weir_cli_answer answer = { 0 };
     const bool      as_json = weir_argument_given(arguments, "json");
-    const int       code = weir_open(&engine, &arguments->config, true);
+    const int       code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
-    printer     p = { .tokenizer = weir_engine_tokenizer(engine) };
-    weir_status status = read_prompt(&ids, engine, arguments, &error);
+    printer           p = { .tokenizer = weir_engine_tokenizer(engine) };
+    weir_status       status = weir_prompt_from_arguments(&ids, engine, arguments, &error);
+    const char *const session = weir_argument(arguments, "session");
+    if (status == WEIR_OK && session != NULL) status = weir_session_resume(engine, session, &error);
     if (status == WEIR_OK) {
         const int64_t      most = arguments->config.sampling.max_tokens > 0 ? arguments->config.sampling.max_tokens : INT32_MAX;
         const weir_request request = { .prompt = ids.data,
                                        .n_prompt = (int32_t)ids.count,
                                        .max_tokens = (int32_t)(most < INT32_MAX ? most : INT32_MAX),
                                        .n_choices = 1,
+                                       .cache_prompt = session != NULL,
+                                       .session = session,
                                        .sampling = weir_sampling_of(&arguments->config) };
         weir_catch_interrupts();
         const bool stream = !as_json && p.tokenizer != NULL;
         status = weir_cli_answer_wait(&answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p, &weir_interrupted,
                                       &error);
         if (stream && status == WEIR_OK) print_end(&p);
+        if (status == WEIR_OK && session != NULL) status = weir_session_keep(engine, session, NULL, &error);
         if (p.is_lost) status = weir_error_set(&error, WEIR_EIO, "cannot write to stdout");
     }
     int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);

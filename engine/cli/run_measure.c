@@ -31,7 +31,7 @@ int weir_run_logits(const weir_arguments *arguments)
     weir_ids     ids = { 0 };
     weir_config  config = arguments->config;
     config.batch.max_sequences = 1;
-    const int code = weir_open(&engine, &config, false);
+    const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
     weir_status status =
         weir_prompt_from_list(&ids, weir_argument(arguments, "tokens"), weir_model_shape(weir_engine_model(engine))->n_vocab, &error);
@@ -126,7 +126,7 @@ int weir_run_bench(const weir_arguments *arguments)
     config.batch.max_sequences = 2; /* the context, and the copy that is measured */
     if (config.model.context == 0) config.model.context = options.depths[options.n_depths - 1] + more + WEIR_PAGE_TOKENS;
     const int64_t start = weir_clock_ns();
-    int           code = weir_open(&engine, &config, false);
+    int           code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
     const double load_seconds = (double)(weir_clock_ns() - start) * 1e-9;
     if (weir_argument_given(arguments, "explain")) {
@@ -152,7 +152,7 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
     const int32_t   window = (int32_t)weir_argument_int(arguments, "window", 512);
     config.batch.max_sequences = 1;
     if (config.model.context == 0) config.model.context = window;
-    const int code = weir_open(&engine, &config, false);
+    const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
     const weir_status status = weir_eval_perplexity(&result, engine, weir_argument(arguments, "text"), window, &error);
     const size_t      bytes = weir_ledger_used(weir_engine_ledger(engine), WEIR_TIER_HOST, WEIR_ACCOUNT_KV);
@@ -199,7 +199,7 @@ int weir_run_eval_retrieval(const weir_arguments *arguments)
     weir_engine   *engine = NULL;
     weir_error     error = { 0 };
     weir_retrieval result = { 0 };
-    int            code = weir_open(&engine, &arguments->config, true);
+    int            code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
     const weir_status status =
         weir_eval_retrieval(&result, engine, weir_argument(arguments, "items"), (int32_t)weir_argument_int(arguments, "limit", 0), &error);

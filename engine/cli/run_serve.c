@@ -37,18 +37,6 @@ static weir_status read_keys(keys *k, const weir_config *config, weir_error *err
     return k->n > 0 ? WEIR_OK : weir_error_set(error, WEIR_ECONFIG, "%s: no key in it", config->server.api_key_file);
 }
 
-static int print_plan(const weir_config *config)
-{
-    weir_plan   plan;
-    weir_error  error = { 0 };
-    weir_buffer text = { 0 };
-    weir_status status = weir_engine_plan(&plan, &(weir_engine_options){ .config = config }, &error);
-    int         code = status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
-    if (status == WEIR_OK) code = weir_plan_print(&plan, &text) == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
-    weir_buffer_free(&text);
-    return code;
-}
-
 static weir_reasoning_field reasoning_field(const char *name)
 {
     if (strcmp(name, "reasoning") == 0) return WEIR_REASONING;
@@ -72,12 +60,16 @@ static weir_server_options server_options(const weir_config *config, const weir_
                                   .fingerprint = fingerprint,
                                   .version = WEIR_VERSION,
                                   .metrics_vllm = strcmp(config->server.metrics_compat, "vllm") == 0,
+                                  .truncate_middle = strcmp(config->server.on_overflow, "truncate_middle") == 0,
                                   .reasoning_field = reasoning_field(config->server.reasoning_field),
                                   .sampling = weir_sampling_of(config),
                                   .log_fd = STDOUT_FILENO,
+                                  .ledger = weir_engine_ledger(engine),
                                   .service = weir_engine_service(engine),
+                                  .sessions = weir_engine_sessions(engine),
                                   .tokenizer = weir_engine_tokenizer(engine),
-                                  .chat = weir_engine_chat(engine) };
+                                  .chat = weir_engine_chat(engine),
+                                  .chat_problem = weir_engine_chat_problem(engine) };
 }
 
 static void announce(const weir_config *config, const weir_engine *engine, int port)
@@ -85,7 +77,7 @@ static void announce(const weir_config *config, const weir_engine *engine, int p
     const weir_plan *const plan = weir_engine_plan_of(engine);
     const double           mib = 1024.0 * 1024.0;
     weir_log(WEIR_LOG_INFO, "%s (%s): weights %.1f MiB, KV %.1f MiB for %lld tokens in %s, window %d, %d sequences", plan->model,
-             plan->arch, (double)plan->weights / mib, (double)plan->kv / mib, (long long)plan->kv_rows, plan->format, (int)plan->window,
+             plan->arch, (double)plan->weights / mib, (double)plan->kv / mib, (long long)plan->kv_rows, plan->kv_format, (int)plan->window,
              (int)plan->n_slots);
     weir_log(WEIR_LOG_INFO, "listening on http://%s:%d (OpenAI API under /v1, chat page at /)", config->server.host, port);
 }
@@ -121,8 +113,10 @@ static int wait_for_signal(void)
 
 static int serve(weir_server *server, weir_engine *engine, const weir_config *config)
 {
-    weir_error  error = { 0 };
-    weir_status status = catch_signals(&error);
+    weir_error    error = { 0 };
+    const int32_t n_restored = weir_engine_restore_sessions(engine);
+    weir_status   status = catch_signals(&error);
+    if (n_restored > 0) weir_log(WEIR_LOG_INFO, "%d conversations came back from %s", (int)n_restored, config->sessions.dir);
     if (status == WEIR_OK) status = weir_server_start(server, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     announce(config, engine, weir_server_port(server));
@@ -132,6 +126,8 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
     const int64_t deadline = weir_clock_ns() + config->server.drain_timeout_ms * 1000000;
     weir_server_drain(server, deadline);
     weir_service_drain(weir_engine_service(engine), deadline);
+    const int32_t n_saved = weir_engine_save_sessions(engine);
+    if (n_saved > 0) weir_log(WEIR_LOG_INFO, "%d conversations are saved in %s", (int)n_saved, config->sessions.dir);
     return WEIR_EXIT_OK;
 }
 
@@ -141,7 +137,7 @@ static int open_and_serve(const weir_config *config, const keys *k)
     weir_server *server = NULL;
     weir_error   error = { 0 };
     char         fingerprint[640];
-    int          code = weir_open(&engine, config, true);
+    int          code = weir_open(&engine, config, WEIR_USE_SERVER);
     if (code != WEIR_EXIT_OK) return code;
     (void)snprintf(fingerprint, sizeof fingerprint, "weir-%s-%s-%s", WEIR_VERSION, weir_engine_plan_of(engine)->model,
                    config->kv.policy.name);
@@ -160,7 +156,7 @@ int weir_run_serve(const weir_arguments *arguments)
 {
     weir_error  error = { 0 };
     static keys k;
-    if (weir_argument_given(arguments, "plan")) return print_plan(&arguments->config);
+    if (weir_argument_given(arguments, "plan")) return weir_print_plan(&arguments->config, false);
     const weir_status status = read_keys(&k, &arguments->config, &error);
     const int         code = status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);
     weir_buffer_free(&k.text);

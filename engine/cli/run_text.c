@@ -68,7 +68,7 @@ int weir_run_render(const weir_arguments *arguments)
     if (status == WEIR_OK && source == NULL)
         status = weir_error_set(&error, WEIR_EUNSUPPORTED, "%s: no chat template", arguments->config.model.path);
     if (status == WEIR_OK) status = weir_chat_template_open(&chat, source, strlen(source), &error);
-    if (status == WEIR_OK) status = weir_json_read_file(&messages, weir_argument(arguments, "messages"), MAX_MESSAGES, &error);
+    if (status == WEIR_OK) status = weir_json_read_input(&messages, weir_argument(arguments, "messages"), MAX_MESSAGES, &error);
     if (status == WEIR_OK) status = weir_prompt_render(NULL, &text, tokenizer, chat, messages, &error);
     const int code = status == WEIR_OK ? weir_print(&text) : weir_fail(status, &error);
     weir_buffer_free(&text);

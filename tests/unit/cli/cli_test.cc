@@ -27,14 +27,20 @@ int note_run(const weir_arguments *arguments)
 
 extern "C" {
 int weir_run_serve(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_plan(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_generate(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_chat(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_session_list(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_session_save(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_session_restore(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_session_delete(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_logits(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_tokenize(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_render(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_bench(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_retrieval(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_perplexity(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_eval_kv_quality(const weir_arguments *arguments) { return note_run(arguments); }
 }
 
 namespace {
@@ -291,6 +297,9 @@ TEST(Main, RunsTheCommandWithItsModel)
     EXPECT_STREQ(ran, "serve");
     EXPECT_EQ(run_main({ "eval", "retrieval", "--items", "f", "--model", "m.gguf" }).code, 0);
     EXPECT_STREQ(ran, "eval retrieval");
+    EXPECT_EQ(run_main({ "plan", "--memory", "64MiB", "--max-sequences", "2", "--json", "--model", "m.gguf" }).code, 0);
+    EXPECT_STREQ(ran, "plan");
+    EXPECT_TRUE(holds(run_main({ "plan", "--help" }).out, "exit code 3 when they do not fit"));
     EXPECT_EQ(run_main({ "--model", "x.gguf" }, "serve").code, 0);
     EXPECT_STREQ(ran, "serve");
     EXPECT_EQ(model_paths.back(), "x.gguf");

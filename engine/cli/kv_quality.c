@@ -1,0 +1,158 @@
+/* engine/cli/kv_quality.c - the same text with f32 KV and with other formats, side by side, so that no logits are kept. What a query reads of a
+ * coded page depends on positions only, so pieces measure what decoding would. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cli/evaluate.h"
+#include "engine/schedule/runner.h"
+#include "offload/ledger.h"
+
+enum { PIECE = 64 };
+
+/* A sequence with pages of its own. */
+typedef struct side {
+    weir_kv_store *store; /* owned where the formats are not the engine's */
+    weir_runner   *runner;
+    weir_sequence  sequence;
+} side;
+
+typedef struct comparison {
+    side    wide, coded;
+    double *divergence; /* [n_scored] */
+    double  nll;
+    int64_t n_scored, n_same, n_vocab, n_valid;
+} comparison;
+
+static double log_sum(const float *row, int64_t n, int64_t *best)
+{
+    double sum = 0.0;
+    *best = 0;
+    for (int64_t i = 1; i < n; i++) *best = row[i] > row[*best] ? i : *best;
+    for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - (double)row[*best]);
+    return (double)row[*best] + log(sum);
+}
+
+static void compare_row(comparison *c, const float *wide, const float *coded, int32_t next)
+{
+    int64_t      best_wide, best_coded;
+    const double of_wide = log_sum(wide, c->n_valid, &best_wide), of_coded = log_sum(coded, c->n_valid, &best_coded);
+    double       divergence = 0.0;
+    for (int64_t i = 0; i < c->n_valid; i++) {
+        const double p = (double)wide[i] - of_wide;
+        divergence += exp(p) * (p - ((double)coded[i] - of_coded));
+    }
+    c->divergence[c->n_scored++] = fmax(divergence, 0.0); /* rounding may leave a little less than none */
+    c->nll -= (double)coded[next] - of_coded;
+    c->n_same += best_wide == best_coded;
+}
+
+static weir_status open_side(side *s, const weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
+{
+    weir_model *const  model = weir_engine_model(engine);
+    weir_ledger *const ledger = weir_engine_ledger(engine);
+    weir_kv_store     *store = weir_engine_store(engine);
+    s->runner = weir_engine_runner(engine);
+    if (spec != NULL) {
+        const weir_runner_limits limits = { .rows = PIECE, .works = 1, .logits = PIECE };
+        s->runner = NULL;
+        WEIR_TRY(weir_kv_store_open(&s->store, spec, ledger, error));
+        WEIR_TRY(weir_runner_open(&s->runner, model, ledger, spec, &limits, error));
+        store = s->store;
+    }
+    return weir_sequence_open(&s->sequence, store, ledger, weir_model_recurrent_bytes(model), error);
+}
+
+static void close_side(side *s)
+{
+    weir_sequence_close(&s->sequence);
+    if (s->store != NULL) weir_runner_close(s->runner);
+    weir_kv_store_close(s->store);
+}
+
+static weir_status step(side *s, const int32_t *tokens, int32_t n, const float **logits, weir_error *error)
+{
+    weir_work work = { .sequence = &s->sequence, .n_rows = n, .wanted = WEIR_LOGITS_ALL };
+    memcpy(s->sequence.tokens + s->sequence.n_tokens, tokens, (size_t)n * sizeof *tokens);
+    s->sequence.n_tokens += n;
+    const weir_status status = weir_runner_step(s->runner, &work, 1, logits, error);
+    return status == WEIR_EFULL ? weir_error_set(error, status, "no KV pages left for %d rows (memory.host)", (int)s->sequence.n_tokens)
+                                : status;
+}
+
+static weir_status compare_window(comparison *c, const int32_t *tokens, int32_t window, weir_error *error)
+{
+    weir_sequence_clear(&c->wide.sequence);
+    weir_sequence_clear(&c->coded.sequence);
+    for (int32_t at = 0; at < window; at += PIECE) {
+        const int32_t n = window - at < PIECE ? window - at : PIECE;
+        const float  *wide, *coded;
+        WEIR_TRY(step(&c->wide, tokens + at, n, &wide, error));
+        WEIR_TRY(step(&c->coded, tokens + at, n, &coded, error));
+        for (int32_t r = 0; r < n && at + r + 1 < window; r++)
+            compare_row(c, wide + r * c->n_vocab, coded + r * c->n_vocab, tokens[at + r + 1]);
+    }
+    return WEIR_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static weir_kv_quality summarise(const comparison *c)
+{
+    double sum = 0.0;
+    qsort(c->divergence, (size_t)c->n_scored, sizeof *c->divergence, by_size);
+    for (int64_t i = 0; i < c->n_scored; i++) sum += c->divergence[i];
+    return (weir_kv_quality){ .perplexity = exp(c->nll / (double)c->n_scored),
+                              .kl_mean = sum / (double)c->n_scored,
+                              .kl_99 = c->divergence[(c->n_scored - 1) * 99 / 100],
+                              .kl_most = c->divergence[c->n_scored - 1],
+                              .same_best = (double)c->n_same / (double)c->n_scored };
+}
+
+static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_quality_task *task, const weir_kv_spec *spec,
+                       weir_error *error)
+{
+    int64_t n_windows = (int64_t)task->text->count / task->window;
+    if (task->most_windows > 0 && n_windows > task->most_windows) n_windows = task->most_windows;
+    if (n_windows == 0)
+        return weir_error_set(error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d", task->text->count,
+                              (int)task->window);
+    c->divergence = malloc((size_t)n_windows * (size_t)task->window * sizeof *c->divergence);
+    if (c->divergence == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld windows", (long long)n_windows);
+    WEIR_TRY(open_side(&c->wide, engine, NULL, error));
+    WEIR_TRY(open_side(&c->coded, engine, spec, error));
+    for (int64_t i = 0; i < n_windows; i++) WEIR_TRY(compare_window(c, task->text->data + i * task->window, task->window, error));
+    return WEIR_OK;
+}
+
+weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine, const weir_kv_quality_task *task,
+                                 const weir_kv_choice *choice, weir_error *error)
+{
+    weir_kv_spec spec = *weir_kv_store_spec(weir_engine_store(engine));
+    comparison   c = { .n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab,
+                       .n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine)) };
+    if (task->window < 2 || task->window > spec.max_rows)
+        return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)task->window, (int)spec.max_rows);
+    WEIR_TRY(weir_kv_pair_check(choice->rest, spec.key_dim, spec.value_dim, "--formats", error));
+    if (choice->n_wide > 0) WEIR_TRY(weir_kv_pair_check(choice->wide, spec.key_dim, spec.value_dim, "kv.wide_format", error));
+    weir_kv_pair *const formats = calloc((size_t)spec.n_layers + 1, sizeof *formats);
+    if (formats == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)spec.n_layers);
+    weir_kv_choice_fill(formats, spec.n_layers, choice);
+    spec.formats = formats;
+    spec.n_pages = weir_kv_pages_for(&spec, task->window);
+    const weir_status status = run(&c, engine, task, &spec, error);
+    if (status == WEIR_OK) {
+        *out = summarise(&c);
+        out->bytes_per_token = (int64_t)weir_kv_block_bytes(&spec) / WEIR_PAGE_TOKENS;
+        *n_scored = c.n_scored;
+    }
+    close_side(&c.coded);
+    close_side(&c.wide);
+    free(c.divergence);
+    free(formats);
+    return status;
+}

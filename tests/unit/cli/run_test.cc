@@ -1,0 +1,273 @@
+/* Commands as a user runs them, on the demo model and copies of it: where input comes from, and what a bad chat template may stop. */
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/file.h"
+#include "engine/cli/command.h"
+
+namespace {
+
+#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+
+const std::string demo = "models/weir-demo", messages = R"([{"role": "user", "content": "Hello"}])";
+
+struct Outcome {
+    int         code;
+    std::string out, err;
+};
+
+Outcome run(std::vector<std::string> words)
+{
+    weir_program              program = {};
+    std::vector<const char *> argv;
+    program.name = "weir";
+    program.version = "1.2.3";
+    program.commands = weir_commands(&program.n_commands);
+    words.insert(words.begin(), "weir");
+    for (const std::string &word : words) argv.push_back(word.c_str());
+    Outcome outcome;
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    outcome.code = weir_main(&program, static_cast<int>(argv.size()), argv.data());
+    outcome.out = testing::internal::GetCapturedStdout();
+    outcome.err = testing::internal::GetCapturedStderr();
+    return outcome;
+}
+
+/* Standard input is a pipe that holds `text`, written while it is read. */
+class Piped {
+  public:
+    explicit Piped(const std::string &text) : before_(dup(STDIN_FILENO))
+    {
+        int ends[2];
+        EXPECT_EQ(pipe(ends), 0);
+        EXPECT_EQ(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+        close(ends[0]);
+        writer_ = std::thread([text, fd = ends[1]] {
+            for (size_t at = 0; at < text.size();) {
+                const ssize_t n = write(fd, text.data() + at, std::min<size_t>(text.size() - at, 5000));
+                if (n <= 0) break;
+                at += static_cast<size_t>(n);
+            }
+            close(fd);
+        });
+    }
+    Piped(const Piped &) = delete;
+    Piped &operator=(const Piped &) = delete;
+    ~Piped()
+    {
+        writer_.join();
+        dup2(before_, STDIN_FILENO);
+        close(before_);
+    }
+
+  private:
+    int         before_;
+    std::thread writer_;
+};
+
+class Commands : public testing::Test {
+  protected:
+    void SetUp() override
+    {
+        folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+        std::filesystem::remove_all(folder_);
+        std::filesystem::create_directories(folder_);
+    }
+    void        TearDown() override { std::filesystem::remove_all(folder_); }
+    std::string put(const std::string &name, const std::string &text) const
+    {
+        std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
+        return folder_ + "/" + name;
+    }
+    /* The demo model with another chat template. */
+    std::string with_template(const std::string &text) const
+    {
+        const std::string copy = folder_ + "/model";
+        std::filesystem::create_directories(copy);
+        for (const auto &entry : std::filesystem::directory_iterator(demo))
+            std::filesystem::copy_file(entry.path(), copy + "/" + entry.path().filename().string());
+        std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+        std::filesystem::remove(copy + "/chat_template.jinja");
+        std::ofstream(copy + "/chat_template.jinja") << text;
+        return copy;
+    }
+    std::string folder_;
+};
+
+TEST_F(Commands, MessagesComeFromFilesAndPipes)
+{
+    const Outcome file = run({ "render", "--model", demo, "--messages", put("m.json", messages) });
+    ASSERT_EQ(file.code, 0) << file.err;
+    EXPECT_SAYS(file.out, "Hello");
+    for (const char *name : { "-", "/dev/stdin" }) {
+        const Piped   input(messages);
+        const Outcome piped = run({ "render", "--model", demo, "--messages", name });
+        EXPECT_EQ(piped.code, 0) << piped.err;
+        EXPECT_EQ(piped.out, file.out);
+    }
+    const std::string fifo = folder_ + "/fifo";
+    ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+    std::thread   writer([&] { std::ofstream(fifo) << messages; });
+    const Outcome named = run({ "render", "--model", demo, "--messages", fifo });
+    writer.join();
+    EXPECT_EQ(named.out, file.out) << named.err;
+}
+
+TEST_F(Commands, GenerateReadsStandardInput)
+{
+    const Outcome file =
+        run({ "generate", "--model", demo, "--messages", put("m.json", messages), "--max-tokens", "4", "--temperature", "0" });
+    ASSERT_EQ(file.code, 0) << file.err;
+    const Piped   input(messages);
+    const Outcome piped = run({ "generate", "--model", demo, "--messages", "-", "--max-tokens", "4", "--temperature", "0" });
+    EXPECT_EQ(piped.code, 0) << piped.err;
+    EXPECT_EQ(piped.out, file.out);
+}
+
+TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
+{
+    std::string text;
+    for (int i = 0; i < 200; i++) text += "One two three " + std::to_string(i) + ". ";
+    const std::string file = put("t", text);
+    const auto        measure = [&](const char *formats) {
+        return run(
+            { "eval", "kv-quality", "--model", demo, "--text", file, "--window", "128", "--limit", "2", "--json", "--formats", formats });
+    };
+    const Outcome o = measure("f32,f16,int8/kivi4,turbo2");
+    ASSERT_EQ(o.code, 0) << o.err;
+    for (const char *part :
+         { "\"scored\": 254", "\"kl_mean\": 0.0", "\"format\": \"int8/kivi4\"", "\"bytes_per_token\": 1024", "\"v_format\": \"turbo2\"" })
+        EXPECT_SAYS(o.out, part);
+    EXPECT_EQ(measure("q8").code, 2);
+    EXPECT_EQ(measure("q8_0,").code, 2);
+    EXPECT_EQ(measure("").code, 2);
+}
+
+TEST_F(Commands, EvaluationsReadStandardInput)
+{
+    std::string text;
+    for (int i = 0; i < 2000; i++) text += "One two three " + std::to_string(i) + ". ";
+    {
+        const Piped   input(text);
+        const Outcome piped = run({ "eval", "perplexity", "--model", demo, "--text", "/dev/stdin", "--window", "64" });
+        EXPECT_EQ(piped.code, 0) << piped.err;
+        EXPECT_EQ(piped.out, run({ "eval", "perplexity", "--model", demo, "--text", put("t", text), "--window", "64" }).out);
+    }
+    const Piped   input("{\"none\": 1}\n");
+    const Outcome items = run({ "eval", "retrieval", "--model", demo, "--items", "-" });
+    EXPECT_NE(items.code, 0);
+    EXPECT_SAYS(items.err, "line 1");
+}
+
+/* A stream has no size to look at before it is read. */
+TEST_F(Commands, InputIsBounded)
+{
+    weir_buffer text = {};
+    weir_error  error = {};
+    {
+        const Piped input(std::string(100000, 'x'));
+        ASSERT_EQ(weir_file_read_input(&text, "-", 100000, &error), WEIR_OK) << error.text;
+        EXPECT_EQ(text.size, 100000u);
+    }
+    weir_buffer_free(&text);
+    EXPECT_EQ(weir_file_read_input(&text, "/dev/zero", 1 << 20, &error), WEIR_EFORMAT);
+    EXPECT_SAYS(error.text, "/dev/zero: more than 1048576 bytes");
+    weir_buffer_free(&text);
+    EXPECT_EQ(weir_file_read_input(&text, folder_.c_str(), 1 << 20, &error), WEIR_EIO);
+    EXPECT_EQ(weir_file_read_input(&text, (folder_ + "/none").c_str(), 1 << 20, &error), WEIR_ENOTFOUND);
+    weir_buffer_free(&text);
+    const Outcome endless = run({ "render", "--model", demo, "--messages", "/dev/zero" });
+    EXPECT_EQ(endless.code, 1);
+    EXPECT_SAYS(endless.err, "/dev/zero: more than");
+}
+
+TEST_F(Commands, ABadTemplateStopsOnlyChats)
+{
+    const std::string model = with_template("{% frobnicate messages %}");
+    const Outcome     generate = run({ "generate", "--model", model, "--prompt", "One", "--max-tokens", "2", "--temperature", "0" });
+    EXPECT_EQ(generate.code, 0) << generate.err;
+    EXPECT_SAYS(generate.err, "warning: ");
+    EXPECT_SAYS(generate.err, "frobnicate");
+    EXPECT_EQ(generate.err.find("frobnicate"), generate.err.rfind("frobnicate")) << generate.err;
+    EXPECT_EQ(generate.out, run({ "generate", "--model", demo, "--prompt", "One", "--max-tokens", "2", "--temperature", "0" }).out);
+    EXPECT_EQ(run({ "logits", "--model", model, "--tokens", "1,2", "--out", folder_ + "/l.safetensors" }).code, 0);
+    {
+        const Piped   input("One\n");
+        const Outcome tokenize = run({ "tokenize", "--model", model });
+        EXPECT_EQ(tokenize.code, 0) << tokenize.err;
+        EXPECT_SAYS(tokenize.out, "\"One\"");
+    }
+    const std::string file = put("m.json", messages);
+    for (const std::vector<std::string> &words : { std::vector<std::string>{ "render", "--model", model, "--messages", file },
+                                                   std::vector<std::string>{ "generate", "--model", model, "--messages", file },
+                                                   std::vector<std::string>{ "chat", "--model", model } }) {
+        const Outcome refused = run(words);
+        EXPECT_EQ(refused.code, 1) << words[0];
+        EXPECT_EQ(refused.out, "") << words[0];
+        EXPECT_SAYS(refused.err, "chat template");
+        EXPECT_SAYS(refused.err, "frobnicate");
+    }
+}
+
+TEST_F(Commands, PlanRefusesABadRopeScaling)
+{
+    const std::string model = with_template("x");
+    std::stringstream config;
+    config << std::ifstream(demo + "/config.json").rdbuf();
+    std::string text = config.str();
+    text.insert(text.find('{') + 1, "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0},");
+    const size_t parameters = text.find("\"rope_parameters\"");
+    if (parameters != std::string::npos) text.replace(parameters, strlen("\"rope_parameters\""), "\"rope_numbers\"");
+    std::filesystem::remove(model + "/config.json");
+    std::ofstream(model + "/config.json") << text;
+    const Outcome plan = run({ "serve", "--plan", "--model", model });
+    EXPECT_EQ(plan.code, 1);
+    EXPECT_EQ(plan.out, "");
+    EXPECT_SAYS(plan.err, "RoPE scaling factor 0");
+}
+
+TEST(Session, ATextIsSavedContinuedListedAndDeleted)
+{
+    const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/sessions";
+    std::string       list = "1";
+    for (int i = 2; i <= 100; i++) list += "," + std::to_string(i);
+    std::filesystem::remove_all(folder);
+    const std::vector<std::string> common = { "--model", demo, "--context", "512" };
+    const auto                     with = [&](std::vector<std::string> words) {
+        words.insert(words.end(), common.begin(), common.end());
+        return run(words);
+    };
+    const Outcome saved = with({ "session", "save", "--dir", folder, "--name", "talk", "--tokens", list });
+    EXPECT_EQ(saved.code, 0) << saved.err;
+    EXPECT_SAYS(saved.out, "saved talk: 100 tokens");
+    EXPECT_SAYS(with({ "session", "restore", "--dir", folder, "--name", "talk" }).out, "restored talk: 100 tokens");
+    EXPECT_EQ(with({ "session", "restore", "--dir", folder, "--name", "none" }).code, 1);
+    const std::vector<std::string> generate = { "generate", "--tokens", list + ",5", "--json", "--temperature", "0", "--max-tokens", "8" };
+    const Outcome                  cold = with(generate);
+    auto                           warm_words = generate;
+    warm_words.insert(warm_words.end(), { "--session", "talk", "--set", "sessions.dir=" + folder });
+    const Outcome warm = with(warm_words);
+    EXPECT_EQ(warm.code, 0) << warm.err;
+    EXPECT_SAYS(cold.out, "\"cached_tokens\":0");
+    EXPECT_SAYS(warm.out, "\"cached_tokens\":100");
+    EXPECT_EQ(warm.out.substr(0, warm.out.find(']')), cold.out.substr(0, cold.out.find(']')));
+    EXPECT_SAYS(run({ "session", "list", "--dir", folder }).out, "talk");
+    EXPECT_SAYS(run({ "session", "list", "--dir", folder, "--json" }).out, "{\"name\": \"talk\", \"tokens\": 108,");
+    EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 0);
+    EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 1);
+    EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "../x" }).code, 2);
+    EXPECT_EQ(run({ "session", "list", "--dir", folder }).out, "");
+    EXPECT_EQ(run({ "session", "list" }).code, 2);
+}
+
+} // namespace
