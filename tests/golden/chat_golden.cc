@@ -5,9 +5,11 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -124,7 +126,9 @@ class group {
         try {
             check();
         } catch (const failure &f) {
-            if (wrong_++ == 0) first_ = "record " + std::to_string(n_) + ": " + f.text;
+            wrong(f.text);
+        } catch (const std::exception &e) {
+            wrong(e.what());
         }
     }
     void skip(const std::string &reason) { skipped_ = reason; }
@@ -146,6 +150,10 @@ class group {
     }
 
   private:
+    void wrong(const std::string &why)
+    {
+        if (wrong_++ == 0) first_ = "record " + std::to_string(n_) + ": " + why;
+    }
     std::string         name_, first_, skipped_;
     weir_golden_counts *counts_;
     bool                runs_;
@@ -312,18 +320,27 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
         text_group.skip(std::string("no template ") + f.file);
         return text_group.finish();
     }
-    const chat_ptr      chat = open_template(text);
-    const tokenizer_ptr tokenizer = open_tokenizer(dir, f.flavour);
+    chat_ptr      chat(nullptr, weir_chat_template_close);
+    tokenizer_ptr tokenizer(nullptr, weir_tokenizer_close);
+    try {
+        chat = open_template(text);
+        tokenizer = open_tokenizer(dir, f.flavour);
+    } catch (const failure &why) {
+        text_group.record([&] { throw why; });
+        return text_group.finish();
+    }
     for (const json &record : records) {
         if (text_of(json_object_get(record.get(), "t")) != f.name) continue;
         const std::string name = text_of(json_object_get(record.get(), "conv"));
         const auto        found = conversations.find(name);
-        if (found == conversations.end()) throw failure{ "no conversation " + name };
-        const bool has_ids = tokenizer && (json_object_get(record.get(), "ids") || json_object_get(record.get(), "ids_safe"));
+        const bool        has_ids = tokenizer && (json_object_get(record.get(), "ids") || json_object_get(record.get(), "ids_safe"));
         for (const bool ids : { false, true }) {
             group &g = ids ? ids_group : text_group;
             if (!g.runs() || (ids && !has_ids)) continue;
-            g.record([&] { check_text_record(chat.get(), f, tokenizer.get(), record.get(), found->second, tools, ids); });
+            g.record([&] {
+                if (found == conversations.end()) throw failure{ "no conversation " + name };
+                check_text_record(chat.get(), f, tokenizer.get(), record.get(), found->second, tools, ids);
+            });
         }
     }
     const bool ok = text_group.finish();
@@ -377,9 +394,22 @@ bool run_real_template(const std::string &fetched, const char *filter, const std
     return g.finish();
 }
 
-int report(const char *what, const failure &f, weir_golden_counts *counts)
+/* Records of templates that are none of the families, a line for each. */
+void skip_strangers(const std::vector<json> &records, const char *filter, weir_golden_counts *counts)
 {
-    std::printf("FAIL %s %s\n", what, f.text.c_str());
+    std::set<std::string> strangers;
+    for (const json &record : records) strangers.insert(text_of(json_object_get(record.get(), "t")));
+    for (const family &f : families) strangers.erase(f.name);
+    for (const std::string &name : strangers) {
+        group g("chat/" + name, filter, counts);
+        g.skip("no family of templates of this name is known");
+        g.finish();
+    }
+}
+
+int report(const char *what, const std::string &why, weir_golden_counts *counts)
+{
+    std::printf("FAIL %s %s\n", what, why.c_str());
     counts->failed++;
     return 1;
 }
@@ -388,7 +418,12 @@ int report(const char *what, const failure &f, weir_golden_counts *counts)
 
 int weir_golden_chat(const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts)
 try {
-    const std::string       folder = dir;
+    const std::string folder = dir;
+    if (std::filesystem::exists(folder) && !std::filesystem::exists(folder + "/chat_rendered.jsonl")) {
+        group g("chat", filter, counts);
+        g.skip("there is no chat_rendered.jsonl");
+        return g.finish() ? 0 : 1;
+    }
     const std::vector<json> records = read_records(folder + "/chat_rendered.jsonl"),
                             messages = read_records(folder + "/chat_messages.jsonl");
     std::string text;
@@ -398,9 +433,12 @@ try {
     for (const json &m : messages) conversations[text_of(json_object_get(m.get(), "conv"))] = json_object_get(m.get(), "messages");
     bool ok = true;
     for (const family &f : families) ok = run_family(folder, fetched, filter, f, records, conversations, tools.get(), counts) && ok;
+    skip_strangers(records, filter, counts);
     return ok ? 0 : 1;
 } catch (const failure &f) {
-    return report("chat", f, counts);
+    return report("chat", f.text, counts);
+} catch (const std::exception &e) {
+    return report("chat", e.what(), counts);
 }
 
 int weir_golden_realvocab_chat(const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts)
@@ -426,5 +464,7 @@ try {
     }
     return ok ? 0 : 1;
 } catch (const failure &f) {
-    return report("realvocab_chat", f, counts);
+    return report("realvocab_chat", f.text, counts);
+} catch (const std::exception &e) {
+    return report("realvocab_chat", e.what(), counts);
 }

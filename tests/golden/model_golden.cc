@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "engine/schedule/evaluate.h"
 #include "engine/weir.h"
@@ -14,11 +15,13 @@ namespace golden {
 namespace {
 
 struct Case {
-    std::string          name, model;
-    const json_t        *tensors; /* tolerances */
+    std::string          model;
     std::vector<int32_t> prompt;
-    Tensors              want;
+    Reference            want;
+    Check               *check = nullptr;
 };
+
+bool is_gguf(const std::string &file) { return file.size() > 5 && file.compare(file.size() - 5, 5, ".gguf") == 0; }
 
 /* A model open for measuring, with one sequence. */
 struct Open {
@@ -40,7 +43,7 @@ weir_status open_model(Open *open, const std::string &path, weir_error *error)
     snprintf(config.kernels.activations, sizeof config.kernels.activations, "f32");
     snprintf(config.kv.format, sizeof config.kv.format, "f32");
     config.batch.max_sequences = 1;
-    const weir_engine_options options = { &config, false, nullptr, nullptr };
+    const weir_engine_options options = { &config, false, false, nullptr, nullptr };
     WEIR_TRY(weir_engine_open(&open->engine, &options, error));
     return weir_sequence_open(&open->sequence, weir_engine_store(open->engine), weir_engine_ledger(open->engine),
                               weir_model_recurrent_bytes(weir_engine_model(open->engine)), error);
@@ -49,7 +52,8 @@ weir_status open_model(Open *open, const std::string &path, weir_error *error)
 struct Seen {
     std::vector<std::vector<float>> hidden; /* per layer + 1, rows appended */
     std::vector<float>              logits;
-    size_t                          width = 0, rows = 0, n_vocab = 0;
+    size_t                          width = 0, n_vocab = 0;
+    size_t                          rows = 0; /* of the step that runs */
 };
 
 /* Runs tokens and collects logits and, when asked, the residual stream. */
@@ -70,7 +74,7 @@ weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one,
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(tokens.size());
     evaluation.decode_from = one_by_one ? 0 : INT32_MAX;
-    seen->rows = one_by_one ? 1 : tokens.size();
+    evaluation.before = [](void *user, int32_t, int32_t n_rows) { static_cast<Seen *>(user)->rows = static_cast<size_t>(n_rows); };
     evaluation.visit = [](void *user, int32_t, int32_t n_rows, const float *logits) {
         Seen *const s = static_cast<Seen *>(user);
         s->logits.insert(s->logits.end(), logits, logits + static_cast<size_t>(n_rows) * s->n_vocab);
@@ -79,16 +83,6 @@ weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one,
     const weir_status status = weir_evaluate(weir_engine_runner(open->engine), &open->sequence, &evaluation, error);
     weir_runner_observe(weir_engine_runner(open->engine), nullptr, nullptr);
     return status;
-}
-
-std::string check(const Case &c, const std::string &name, const std::vector<float> &got)
-{
-    const std::vector<float> want = c.want.floats(name);
-    if (want.empty()) return "";
-    if (want.size() != got.size()) return format("%s has %zu elements, want %zu", name.c_str(), got.size(), want.size());
-    const char *const text = json_string_value(json_object_get(json_object_get(c.tensors, name.c_str()), "tolerance"));
-    const std::string off = compare(got.data(), want.data(), got.size(), Tolerance::parse(text != nullptr ? text : ""));
-    return off.empty() ? "" : name + " " + off;
 }
 
 /* Keys or values of one layer as [T, G, hd], from the pages; pair-rotated keys are put back into half-split order. */
@@ -147,119 +141,161 @@ std::vector<float> read_history(const Open &open, const weir_layer_memory &memor
 }
 
 /* States and caches of every layer, under the names prompt.* or decode.*. */
-std::string check_memory(const Case &c, const Open &open, const std::string &when)
+void check_memory(Case *c, const Open &open, const std::string &when, const std::string &how)
 {
     const weir_model *const model = weir_engine_model(open.engine);
-    for (int64_t i = 0; i < open.shape().n_layers; i++) {
+    for (int i = 0; i < static_cast<int>(open.shape().n_layers); i++) {
         const weir_layer_memory   memory = weir_model_layer_memory(model, i);
         const weir_block_options *options = weir_model_layer_options(model, i);
-        std::string               off;
-        if (memory.kv_index >= 0)
-            off = check(c, format("%s.k.%d", when.c_str(), static_cast<int>(i)),
-                        read_cache(open, memory.kv_index, true, options->rope == WEIR_ROPE_PAIRS));
-        if (off.empty() && memory.kv_index >= 0)
-            off = check(c, format("%s.v.%d", when.c_str(), static_cast<int>(i)), read_cache(open, memory.kv_index, false, false));
-        if (off.empty() && memory.has_state)
-            off = check(c, format("%s.state.%d", when.c_str(), static_cast<int>(i)), read_state(open, memory, options->tiled_heads));
-        if (off.empty() && memory.has_history)
-            off = check(c, format("%s.conv.%d", when.c_str(), static_cast<int>(i)), read_history(open, memory, options->tiled_heads));
-        if (!off.empty()) return off;
+        const auto                name = [&](const char *what) { return format("%s.%s.%d", when.c_str(), what, i); };
+        if (memory.kv_index >= 0) {
+            c->want.compare(c->check, name("k"), read_cache(open, memory.kv_index, true, options->rope == WEIR_ROPE_PAIRS), how);
+            c->want.compare(c->check, name("v"), read_cache(open, memory.kv_index, false, false), how);
+        }
+        if (memory.has_state) c->want.compare(c->check, name("state"), read_state(open, memory, options->tiled_heads), how);
+        if (memory.has_history) c->want.compare(c->check, name("conv"), read_history(open, memory, options->tiled_heads), how);
     }
-    return "";
 }
 
-std::string check_prompt(const Case &c, Open *open, bool one_by_one)
+void check_prompt(Case *c, Open *open, bool one_by_one)
 {
-    weir_error error = {};
-    Seen       seen;
+    const std::string how = one_by_one ? "token by token:" : "as one prompt:";
+    weir_error        error = {};
+    Seen              seen;
     weir_sequence_clear(&open->sequence);
-    if (run(open, c.prompt, one_by_one, &seen, &error) != WEIR_OK) return error.text;
-    std::string off = check(c, "prompt.logits", seen.logits);
-    for (size_t i = 0; off.empty() && i < seen.hidden.size(); i++) off = check(c, format("prompt.hidden.%zu", i), seen.hidden[i]);
-    if (off.empty()) off = check_memory(c, *open, "prompt");
-    return off.empty() ? "" : std::string(one_by_one ? "token by token: " : "as one prompt: ") + off;
+    if (run(open, c->prompt, one_by_one, &seen, &error) != WEIR_OK) throw Broken(error.text);
+    c->want.compare(c->check, "prompt.logits", seen.logits, how);
+    for (size_t i = 0; i < seen.hidden.size(); i++) c->want.compare(c->check, format("prompt.hidden.%zu", i), seen.hidden[i], how);
+    check_memory(c, *open, "prompt", how);
 }
 
 int32_t best(const float *row, size_t n) { return static_cast<int32_t>(std::max_element(row, row + n) - row); }
 
 /* Greedy: each token is fed back, also the last. */
-std::string check_decode(const Case &c, Open *open)
+void check_decode(Case *c, Open *open)
 {
-    const std::vector<int32_t> tokens = c.want.integers("decode.tokens"), ids = c.want.integers("decode.top_ids");
-    const std::vector<float>   top = c.want.floats("decode.top_logits");
-    if (tokens.empty()) return "";
+    const std::vector<int32_t> tokens = c->want.tensors.integers("decode.tokens"), ids = c->want.tensors.integers("decode.top_ids");
+    const std::vector<float>   top = c->want.tensors.floats("decode.top_logits");
+    if (tokens.empty()) return;
     const size_t n_top = ids.size() / tokens.size();
     weir_error   error = {};
     Seen         seen;
+    if (!top.empty() && top.size() != ids.size()) throw Broken("decode.top_ids and decode.top_logits have different sizes");
     weir_sequence_clear(&open->sequence);
-    if (run(open, c.prompt, false, &seen, &error) != WEIR_OK) return error.text;
-    const char *const  text = json_string_value(json_object_get(json_object_get(c.tensors, "decode.top_logits"), "tolerance"));
-    const Tolerance    tolerance = Tolerance::parse(text != nullptr ? text : "");
+    if (run(open, c->prompt, false, &seen, &error) != WEIR_OK) throw Broken(error.text);
     std::vector<float> row(seen.logits.end() - static_cast<ptrdiff_t>(seen.n_vocab), seen.logits.end());
-    for (size_t i = 0; i < tokens.size(); i++) {
+    for (const char *name : { "decode.tokens", "decode.top_ids", "decode.top_logits" }) c->want.mark(name);
+    for (size_t i = 0; i < tokens.size() && !c->check->failed(); i++) {
         const int32_t token = best(row.data(), row.size());
-        if (token != tokens[i]) return format("decoded token %zu is %d, want %d", i, token, tokens[i]);
-        std::vector<float> got;
-        for (size_t k = 0; k < n_top; k++) got.push_back(row[static_cast<size_t>(ids[i * n_top + k])]);
-        const std::string off = top.empty() ? "" : compare(got.data(), top.data() + i * n_top, n_top, tolerance);
-        if (!off.empty()) return format("decode.top_logits of step %zu: ", i) + off;
+        c->check->equal(format("decode.tokens of step %zu", i), { token }, { tokens[i] });
+        std::vector<float> got, want;
+        for (size_t k = i * n_top; k < (i + 1) * n_top && k < top.size(); k++) {
+            if (ids[k] < 0 || static_cast<size_t>(ids[k]) >= row.size()) throw Broken("decode.top_ids holds an id without logits");
+            got.push_back(row[static_cast<size_t>(ids[k])]);
+            want.push_back(top[k]);
+        }
+        c->check->close(format("decode.top_logits of step %zu", i), got, want, c->want.tolerance("decode.top_logits"));
         Seen step;
-        if (run(open, { token }, true, &step, &error) != WEIR_OK) return error.text;
+        if (run(open, { token }, true, &step, &error) != WEIR_OK) throw Broken(error.text);
         row = step.logits;
     }
-    const std::string off = check(c, "decode.last_logits", row);
-    return off.empty() ? check_memory(c, *open, "decode") : off;
+    if (c->check->failed()) return;
+    c->want.compare(c->check, "decode.last_logits", row);
+    check_memory(c, *open, "decode", "");
 }
 
-std::string check_frequencies(const Case &c, const Open &open)
+void check_frequencies(Case *c, const Open &open)
 {
     const weir_rope_table *const rope = weir_model_rope(weir_engine_model(open.engine));
-    return check(c, "inv_freq", std::vector<float>(rope->frequencies, rope->frequencies + open.shape().rotary_dim / 2));
+    c->want.compare(c->check, "inv_freq", std::vector<float>(rope->frequencies, rope->frequencies + open.shape().rotary_dim / 2));
 }
 
-void run_case(const Case &c, Counts *counts)
+void check_model(Case *c, Open *open)
 {
-    Open              open;
-    weir_error        error = {};
-    const weir_status status = open_model(&open, c.model, &error);
-    if (status == WEIR_EUNSUPPORTED) return counts->skip(c.name, error.text);
-    if (status != WEIR_OK) return counts->fail(c.name, error.text);
-    std::string off = check_frequencies(c, open);
-    if (off.empty()) off = check_prompt(c, &open, false);
-    if (off.empty()) off = check_prompt(c, &open, true);
-    if (off.empty()) off = check_decode(c, &open);
-    if (off.empty())
-        counts->pass(c.name);
-    else
-        counts->fail(c.name, off);
+    if (c->prompt.empty()) throw Broken("there are no prompt tokens");
+    for (const int32_t token : c->prompt)
+        if (token < 0 || token >= open->shape().n_vocab) throw Broken(format("prompt token %d is not in the vocabulary", token));
+    c->want.mark("prompt.tokens");
+    check_frequencies(c, *open);
+    check_prompt(c, open, false);
+    check_prompt(c, open, true);
+    check_decode(c, open);
 }
 
-void run_file(const std::string &folder, const json_t *document, const char *golden, const json_t *entry, Counts *counts)
+/* Why a value of these was not compared. */
+std::string reason_of(const std::string &kind)
+{
+    if (kind == "trace") return "the inside of a layer cannot be seen from outside";
+    if (kind == "prompt.final_norm") return "what follows the last layer cannot be seen before the logits";
+    return "no case compares these values";
+}
+
+/* One line for each kind of tensor with a tolerance that nothing was compared with: "trace", "prompt.final_norm". */
+void skip_left(const Case &c, const std::string &name, Counts *counts)
+{
+    std::map<std::string, size_t> kinds;
+    for (const std::string &tensor : c.want.left()) {
+        const size_t first = tensor.find('.');
+        kinds[tensor.compare(0, 6, "trace.") == 0 ? "trace" : tensor.substr(0, tensor.find('.', first + 1))]++;
+    }
+    for (const auto &[kind, n] : kinds) counts->skip(name + ":" + kind, format("%zu tensors: ", n) + reason_of(kind));
+}
+
+void run_weights(Case *c, const std::string &name, const json_t *document, const std::string &golden, Counts *counts)
+{
+    Open        open;
+    weir_error  error = {};
+    std::string why;
+    if (!c->want.tensors.open(golden, &why)) return counts->fail(name, why);
+    const weir_status status = open_model(&open, c->model, &error);
+    if (status == WEIR_EUNSUPPORTED) return counts->skip(name, error.text);
+    c->prompt = c->want.tensors.integers("prompt.tokens");
+    const json_t *const ids = json_object_get(document, "prompt_tokens");
+    for (size_t k = 0; c->prompt.empty() && k < json_array_size(ids); k++)
+        c->prompt.push_back(static_cast<int32_t>(json_integer_value(json_array_get(ids, k))));
+    bool passed = false;
+    counts->run(name, [&](Check *check) {
+        if (status != WEIR_OK) throw Broken(error.text);
+        c->check = check;
+        check_model(c, &open);
+        passed = !check->failed();
+    });
+    if (passed) skip_left(*c, name, counts);
+}
+
+/* The weights, and files that belong to a checkpoint whoever lists them. */
+void know(const std::string &folder, const std::string &file, Counts *counts)
+{
+    counts->known.insert(folder + "/" + file);
+    for (const char *also : { "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja" })
+        counts->known.insert(folder + "/" + also);
+    if (file != "model.safetensors.index.json") return;
+    for (const std::string &path : all_files(folder)) {
+        const std::string name = std::filesystem::path(path).filename().string();
+        if (name.compare(0, 6, "model-") == 0 && name.find("-of-") != std::string::npos) counts->known.insert(path);
+    }
+}
+
+/* Every weight file that one golden file belongs to. */
+void run_file(const std::string &folder, const json_t *document, const std::string &golden, const json_t *entry, Counts *counts)
 {
     const json_t *const weights = json_object_get(entry, "weights");
-    const std::string   model_name = std::filesystem::path(folder).filename().string();
+    const std::string   model_name = folder_name(folder + "/golden.json");
+    counts->known.insert(folder + "/" + golden);
+    if (json_array_size(weights) == 0) counts->fail("models/" + model_name + "/" + golden, "golden.json names no weights for it");
     for (size_t i = 0; i < json_array_size(weights); i++) {
-        const std::string file =
-            json_string_value(json_array_get(weights, i)) != nullptr ? json_string_value(json_array_get(weights, i)) : "";
-        Case c;
-        c.name = "models/" + model_name + "/" + file;
-        if (!counts->wants(c.name)) continue;
-        const bool is_gguf = file.size() > 5 && file.compare(file.size() - 5, 5, ".gguf") == 0;
-        c.model = is_gguf ? folder + "/" + file : folder;
-        c.tensors = json_object_get(entry, "tensors");
-        std::string why;
-        if (!c.want.open(folder + "/" + golden, &why)) {
-            counts->fail(c.name, why);
+        const char *const text = json_string_value(json_array_get(weights, i));
+        const std::string file = text != nullptr ? text : "", name = "models/" + model_name + "/" + file;
+        if (file.empty()) {
+            counts->fail(name, "golden.json: a name of weights is not a text");
             continue;
         }
-        c.prompt = c.want.integers("prompt.tokens");
-        const json_t *const ids = json_object_get(document, "prompt_tokens");
-        for (size_t k = 0; c.prompt.empty() && k < json_array_size(ids); k++)
-            c.prompt.push_back(static_cast<int32_t>(json_integer_value(json_array_get(ids, k))));
-        if (c.prompt.empty())
-            counts->fail(c.name, "no prompt tokens");
-        else
-            run_case(c, counts);
+        know(folder, file, counts);
+        if (!counts->wants(name)) continue;
+        Case c;
+        c.model = is_gguf(file) ? folder + "/" + file : folder;
+        c.want.info = json_object_get(entry, "tensors");
+        run_weights(&c, name, document, folder + "/" + golden, counts);
     }
 }
 
@@ -268,17 +304,19 @@ void run_file(const std::string &folder, const json_t *document, const char *gol
 void run_models(const std::string &folder, Counts *counts)
 {
     for (const std::string &path : find_files(folder, "golden.json")) {
-        json_error_t  error;
-        json_t *const document = json_load_file(path.c_str(), 0, &error);
-        if (document == nullptr) {
-            counts->fail(path, error.text);
-            continue;
+        const std::string name = "models/" + folder_name(path);
+        counts->known.insert(path);
+        try {
+            const Document      document(path);
+            const json_t *const files = document["files"];
+            if (json_object_size(files) == 0) throw Broken("golden.json lists no files");
+            const char   *golden;
+            const json_t *entry;
+            json_object_foreach(const_cast<json_t *>(files), golden, entry)
+                run_file(folder_of(path), document.root(), golden, entry, counts);
+        } catch (const std::exception &error) {
+            counts->fail(name, error.what());
         }
-        const char *golden;
-        json_t     *entry;
-        json_object_foreach(json_object_get(document, "files"), golden, entry)
-            run_file(std::filesystem::path(path).parent_path().string(), document, golden, entry, counts);
-        json_decref(document);
     }
 }
 
