@@ -156,15 +156,15 @@ void rate(benchmark::State &state, double bytes, double flops)
 }
 
 // A sequence of `depth` past rows and `rows` new ones; `layers` copies are visited in turn so that no cache holds them.
-void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_dtype dtype, int64_t heads, int64_t kv_heads, int64_t dim)
+void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_kv_format format, int64_t heads, int64_t kv_heads, int64_t dim)
 {
-    const int64_t pages = (depth + rows + 63) / 64, page_bytes = (int64_t)weir_page_bytes(dtype, dim, dim);
+    const int64_t pages = (depth + rows + 63) / 64, page_bytes = weir_kv_bytes(format, format, dim, dim);
     const int64_t layer_bytes = pages * kv_heads * page_bytes,
                   layers = rows == 1 ? std::clamp<int64_t>((int64_t)100e6 / layer_bytes, 1, 64) : 1;
     char *const  memory = aligned<char>((size_t)(layers * layer_bytes));
     const Floats values = noise(4096, 0.3f);
-    for (int64_t i = 0; i < layers * layer_bytes / (dtype == WEIR_F16 ? 2 : 4); i++) {
-        if (dtype == WEIR_F16)
+    for (int64_t i = 0; i < layers * layer_bytes / (format == WEIR_KV_F16 ? 2 : 4); i++) {
+        if (format == WEIR_KV_F16)
             reinterpret_cast<_Float16 *>(memory)[i] = (_Float16)values[(size_t)i % 4093];
         else
             reinterpret_cast<float *>(memory)[i] = values[(size_t)i % 4093];
@@ -174,9 +174,9 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_dtype 
         for (int64_t i = 0; i < pages * kv_heads; i++) tables[(size_t)layer].push_back(memory + layer * layer_bytes + i * page_bytes);
     Floats                    out((size_t)(rows * heads * dim));
     const Floats              q = noise(out.size());
-    weir_kv_segment           segment = { tables[0].data(), pages, 0, rows, depth };
-    const weir_attention_args args = { out.data(), q.data(),    &segment, 1,           heads, kv_heads, dim,
-                                       dim,        heads * dim, dim,      heads * dim, 0,     0.0625f,  dtype };
+    weir_kv_segment           segment = { tables[0].data(), pages, 0, rows, depth, nullptr, 0 };
+    const weir_attention_args args = { out.data(),  q.data(), &segment, 1,      heads,  kv_heads, dim, dim, heads * dim, dim,
+                                       heads * dim, 0,        0.0625f,  format, format, nullptr,  0,   0,   true };
     const weir_kernel        &kernel = WEIR_BEST(attention);
     weir_kernel_context       context = {};
     context.n_threads = omp_get_max_threads();
@@ -195,7 +195,7 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_dtype 
     }
     state.counters["best_us"] = fastest * 1e6;
     const double positions = (double)rows * depth + rows * (rows + 1.0) / 2;
-    rate(state, rows == 1 ? (double)(depth + rows) * (double)(kv_heads * dim * 2 * (dtype == WEIR_F16 ? 2 : 4)) : 0,
+    rate(state, rows == 1 ? (double)(depth + rows) * (double)(kv_heads * dim * 2 * (format == WEIR_KV_F16 ? 2 : 4)) : 0,
          positions * (double)(heads * dim) * 4);
     std::free(context.scratch);
     std::free(memory);
@@ -287,12 +287,13 @@ int main(int argc, char **argv)
 {
     add("machine", limits);
     for (int32_t depth : { 128, 1024, 8192, 32768 })
-        add("attention/decode/f16/" + std::to_string(depth), [=](auto &state) { attention(state, depth - 1, 1, WEIR_F16, 8, 2, 256); });
-    add("attention/decode/f32/8192", [](auto &state) { attention(state, 8191, 1, WEIR_F32, 8, 2, 256); });
-    add("attention/decode/f16/8192/group1", [](auto &state) { attention(state, 8191, 1, WEIR_F16, 4, 4, 128); });
+        add("attention/decode/f16/" + std::to_string(depth), [=](auto &state) { attention(state, depth - 1, 1, WEIR_KV_F16, 8, 2, 256); });
+    add("attention/decode/f32/8192", [](auto &state) { attention(state, 8191, 1, WEIR_KV_F32, 8, 2, 256); });
+    add("attention/decode/f16/8192/group1", [](auto &state) { attention(state, 8191, 1, WEIR_KV_F16, 4, 4, 128); });
     for (int32_t depth : { 0, 8192 })
-        add("attention/prefill512/f16/" + std::to_string(depth), [=](auto &state) { attention(state, depth, 512, WEIR_F16, 8, 2, 256); });
-    add("attention/prefill512/f16/0/dim64", [](auto &state) { attention(state, 0, 512, WEIR_F16, 8, 2, 64); });
+        add("attention/prefill512/f16/" + std::to_string(depth),
+            [=](auto &state) { attention(state, depth, 512, WEIR_KV_F16, 8, 2, 256); });
+    add("attention/prefill512/f16/0/dim64", [](auto &state) { attention(state, 0, 512, WEIR_KV_F16, 8, 2, 64); });
     for (int32_t rows : { 1, 512 }) {
         add("delta/scan/" + std::to_string(rows), [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule), rows); });
         add("delta/chunk/" + std::to_string(rows), [=](auto &state) { delta(state, WEIR_BEST(gated_delta_rule_chunk), rows); });

@@ -38,13 +38,25 @@ build_peer() {
         python3 -m pip download --quiet --no-deps --no-binary :all: -d "$dir" "$package==$version" >&2
         tar -xzf "$dir/llama_cpp_python-$version.tar.gz" -C "$dir"
     fi
-    cmake -S "$source" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF >&2
+    cmake -S "$source" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DCMAKE_C_FLAGS="$1" -DCMAKE_CXX_FLAGS="$1" -DLLAMA_BUILD_TESTS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF >&2
     cmake --build "$dir/build" -j "$threads" --target llama-bench >&2
+    echo "native $1" >"$dir/build/flags"
 }
 
 peer() { "$dir/build/bin/llama-bench" -m "$model" -t "$threads" -r 3 -o json "$@" 2>/dev/null; }
 
-build_peer
+# A peer that dies in its first prompt is no peer: on some machines its AMX code does (illegal instruction), and it is built again without.
+check_peer() {
+    peer -r 1 -p 32 -n 1 >/dev/null && return
+    grep -q mno-amx "$dir/build/flags" && die "the peer's llama-bench fails on $model; run it by hand: $dir/build/bin/llama-bench -m $model -p 32"
+    echo "peer.sh: the peer fails with native flags, building it without AMX" >&2
+    rm -rf "$dir/build"
+    build_peer "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+    check_peer
+}
+
+build_peer ""
 (cd "$top" && bazel build //engine:weir >&2)
 weir=$top/.bazel/bin/engine/cli/weir
 if [ -z "$model" ]; then
@@ -52,10 +64,12 @@ if [ -z "$model" ]; then
     [ -f "$model" ] || { python3 "$here/random_model.py" "$model.part" --type "$type" && mv "$model.part" "$model"; }
 fi
 [ -r "$model" ] || die "$model: cannot be read"
+check_peer
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cut -d' ' -f1-3 /proc/loadavg >"$work/load"
+cp "$dir/build/flags" "$work/flags"
 # In turns, so that a change of the machine's bandwidth between processes does not favour one of them.
 for turn in 1 2; do
     "$weir" bench --model "$model" --threads "$threads" --prompt 512 --gen 32 --depth 0 --repeat 3 --json >"$work/weir.short.$turn"
@@ -73,7 +87,7 @@ weir, peer = load("weir.short"), load("peer.short")
 rate = lambda runs, key: [r["rows"][0][key]["median"] for r in runs]
 def peer_rate(runs, key):
     return [statistics.median(row["samples_ts"]) for run in runs for row in run if row[key] > 0 and row["n_prompt" if key == "n_gen" else "n_gen"] == 0]
-out = {"peer": "llama.cpp in llama-cpp-python 0.3.36", "model": os.path.basename(model), "threads": threads, "load": open(os.path.join(work, "load")).read().strip(),
+out = {"peer": "llama.cpp in llama-cpp-python 0.3.36", "model": os.path.basename(model), "peer_flags": open(os.path.join(work, "flags")).read().strip(), "threads": threads, "load": open(os.path.join(work, "load")).read().strip(),
        "bandwidth_gb_per_second": [r["rows"][0]["bandwidth_gb_per_second"] for r in weir],
        "weir": {"decode": rate(weir, "decode_tokens_per_second"), "prefill": rate(weir, "prefill_tokens_per_second"), "bandwidth_share": [r["rows"][0]["bandwidth_share"] for r in weir],
                 "peak_rss_bytes": [r["peak_rss_bytes"] for r in weir], "load_seconds": [r["load_seconds"] for r in weir]},

@@ -12,7 +12,7 @@
 namespace weir_test {
 namespace {
 
-constexpr double kRotated = 128e6, kSmall = 1e6;
+constexpr double kRotated = 192e6, kSmall = 1e6;
 double           bandwidth_gbps = 0;
 
 struct Copies { // built when first asked, kept while one case is measured
