@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/log.h"
+#include "engine/base/memory.h"
 #include "engine/engine_internal.h"
 
 struct weir_engine {
@@ -16,11 +17,18 @@ struct weir_engine {
     weir_stream           *stream;
     weir_model            *model;
     weir_ledger           *ledger;
+    weir_ledger_payer      tables_payer, tokenizer_payer;
+    bool                   f32_activations;
+    weir_kv_choice         kv_choice;
+    weir_kv_pair          *kv_formats; /* [layers with KV] */
     weir_kv_store         *store;
+    weir_prefix           *prefix; /* NULL: kv.reuse is off, or there is no service */
     weir_runner           *runner;
     weir_tokenizer        *tokenizer;
     weir_chat_template    *chat;
+    weir_error             chat_problem; /* of a template that is there and cannot be used */
     weir_service          *service;
+    weir_sessions         *sessions; /* NULL: sessions.dir is empty, or there is no service */
 };
 
 /* model.name, else the file without its ending, else the folder. */
@@ -50,28 +58,112 @@ static weir_status open_stream(weir_engine *engine, weir_error *error)
     return weir_stream_open(&engine->stream, &options, error);
 }
 
-/* Headers, architecture and plan: nothing large is allocated. */
-static weir_status prepare(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
+/* The configured formats, for every layer that keeps KV rows. */
+static weir_status choose_formats(weir_engine *engine, weir_error *error)
 {
-    const weir_arch *arch = NULL;
-    engine->config = *options->config;
-    WEIR_TRY(weir_config_check(&engine->config, error));
+    const weir_shape *const shape = weir_model_shape(engine->model);
+    const int64_t           n = weir_model_kv_layers(engine->model), dim = shape->head_dim;
+    weir_kv_choice *const   choice = &engine->kv_choice;
+    choice->n_wide = engine->config.kv.wide_layers;
+    if (!weir_kv_pair_parse(&choice->rest, engine->config.kv.format) || !weir_kv_pair_parse(&choice->wide, engine->config.kv.wide_format))
+        return weir_error_set(error, WEIR_ECONFIG, "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": no KV formats",
+                              engine->config.kv.format, engine->config.kv.wide_format);
+    if (n == 0) return WEIR_OK;
+    if (2 * choice->n_wide < n) WEIR_TRY(weir_kv_pair_check(choice->rest, dim, dim, "kv.format", error));
+    if (choice->n_wide > 0) WEIR_TRY(weir_kv_pair_check(choice->wide, dim, dim, "kv.wide_format", error));
+    engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
+    if (engine->kv_formats == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
+    weir_kv_choice_fill(engine->kv_formats, n, choice);
+    return WEIR_OK;
+}
+
+/* Names, shapes and bindings of the model file, and what its KV is kept in. */
+static weir_status open_model(weir_engine *engine, weir_error *error)
+{
+    const weir_arch  *arch = NULL;
     const char *const more_archs = engine->config.model.arch_dir;
     WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL, error));
     WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
     WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
     WEIR_TRY(open_stream(engine, error));
-    const bool f32 = weir_plan_wants_f32(&engine->config, engine->directory);
-    WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream, f32 ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST,
-                             error));
+    engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
+    WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream,
+                             engine->f32_activations ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST, error));
+    return choose_formats(engine, error);
+}
+
+/* Most commands need no chat: a template that cannot be read is said once here, and to those who ask for it. */
+static weir_status open_chat(weir_engine *engine, weir_error *error)
+{
+    const char *const text = weir_tokenizer_chat_template(engine->tokenizer);
+    if (text == NULL) return WEIR_OK;
+    const weir_status status = weir_chat_template_open(&engine->chat, text, strlen(text), &engine->chat_problem);
+    if (status == WEIR_ENOMEM) return weir_error_set(error, status, "%s", engine->chat_problem.text);
+    if (status != WEIR_OK)
+        weir_log(WEIR_LOG_WARNING, "%s: the chat template cannot be used, so chats are refused: %s",
+                 weir_tensor_directory_path(engine->directory), engine->chat_problem.text);
+    return WEIR_OK;
+}
+
+/* A checkpoint without tokenizer can still be measured: only a broken one is an error. */
+static weir_status open_text(weir_engine *engine, weir_error *error)
+{
+    const weir_status status = weir_tokenizer_open(&engine->tokenizer, engine->directory, error);
+    if (status == WEIR_ENOTFOUND) return WEIR_OK;
+    if (status != WEIR_OK) return status;
+    if ((int64_t)weir_tokenizer_size(engine->tokenizer) > weir_model_shape(engine->model)->n_vocab)
+        return weir_error_set(error, WEIR_EMISMATCH, "%s: the tokenizer has %zu ids, the embedding only %lld rows",
+                              weir_tensor_directory_path(engine->directory), weir_tokenizer_size(engine->tokenizer),
+                              (long long)weir_model_shape(engine->model)->n_vocab);
+    return open_chat(engine, error);
+}
+
+/* Runs `open` with the account as payer. A refusal looks like missing memory to it; the ledger's arithmetic is the better text. */
+static weir_status paid_by(weir_engine *engine, weir_account account, weir_ledger_payer *payer,
+                           weir_status (*open)(weir_engine *engine, weir_error *error), weir_error *error)
+{
+    weir_error refused = { 0 };
+    weir_ledger_payer_init(payer, engine->ledger, account, &refused);
+    weir_payer *const before = weir_payer_set(&payer->payer);
+    const weir_status status = open(engine, error);
+    (void)weir_payer_set(before);
+    payer->refused = NULL;
+    if (status != WEIR_ENOMEM || refused.code != WEIR_EFULL) return status;
+    return weir_error_set(error, WEIR_EFULL, "the plan does not fit: %s", refused.text);
+}
+
+/* Headers and architecture. */
+static weir_status prepare_model(weir_engine *engine, const weir_engine_options *options, weir_error *error)
+{
+    engine->config = *options->config;
+    WEIR_TRY(weir_config_check(&engine->config, error));
+    const size_t caps[WEIR_TIER_COUNT] = { [WEIR_TIER_HOST] = weir_plan_cap(&engine->config) };
+    if (weir_ledger_open(&engine->ledger, caps) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
+    return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_payer, open_model, error);
+}
+
+/* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
+static weir_status prepare(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
+{
+    WEIR_TRY(prepare_model(engine, options, error));
+    WEIR_TRY(paid_by(engine, WEIR_ACCOUNT_TOKENIZER, &engine->tokenizer_payer, open_text, error));
     const weir_shape *const shape = weir_model_shape(engine->model);
     *spec = (weir_kv_spec){ .n_layers = weir_model_kv_layers(engine->model),
                             .n_kv_heads = shape->n_kv_heads,
                             .key_dim = shape->head_dim,
                             .value_dim = shape->head_dim,
-                            .dtype = strcmp(engine->config.kv.format, "f32") == 0 ? WEIR_F32 : WEIR_F16 };
-    WEIR_TRY(weir_plan_make(&engine->plan, &engine->config, engine->model, spec, error));
-    engine->plan.f32_activations = f32;
+                            .formats = engine->kv_formats };
+    const weir_plan_parts parts = { .config = &engine->config,
+                                    .model = engine->model,
+                                    .spec = spec,
+                                    .formats = &engine->kv_choice,
+                                    .cap = weir_ledger_cap(engine->ledger, WEIR_TIER_HOST),
+                                    .tokenizer = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER),
+                                    .other = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER),
+                                    .with_service = options->with_service,
+                                    .with_server = options->with_server };
+    WEIR_TRY(weir_plan_make(&engine->plan, &parts, error));
+    engine->plan.f32_activations = engine->f32_activations;
     name_model(engine);
     spec->n_pages = engine->plan.kv_pages;
     spec->max_rows = engine->plan.window;
@@ -87,30 +179,12 @@ static void warn_of_unused(const weir_engine *engine)
                  engine->plan.arch, names[0]);
 }
 
-/* A checkpoint without tokenizer or template can still be measured: only a broken one is an error. */
-static weir_status open_text(weir_engine *engine, weir_error *error)
-{
-    weir_status status = weir_tokenizer_open(&engine->tokenizer, engine->directory, error);
-    if (status == WEIR_ENOTFOUND) return WEIR_OK;
-    if (status != WEIR_OK) return status;
-    if ((int64_t)weir_tokenizer_size(engine->tokenizer) > weir_model_shape(engine->model)->n_vocab)
-        return weir_error_set(error, WEIR_EMISMATCH, "%s: the tokenizer has %zu ids, the embedding only %lld rows",
-                              weir_tensor_directory_path(engine->directory), weir_tokenizer_size(engine->tokenizer),
-                              (long long)weir_model_shape(engine->model)->n_vocab);
-    const char *const text = weir_tokenizer_chat_template(engine->tokenizer);
-    if (text == NULL) return WEIR_OK;
-    status = weir_chat_template_open(&engine->chat, text, strlen(text), error);
-    return status == WEIR_OK ? WEIR_OK
-                             : weir_error_prefix(error, status, "%s: chat template", weir_tensor_directory_path(engine->directory));
-}
-
 static weir_status open_service(weir_engine *engine, weir_error *error)
 {
     const weir_shape *const shape = weir_model_shape(engine->model);
     weir_service_parts      parts = { .runner = engine->runner,
                                       .store = engine->store,
                                       .ledger = engine->ledger,
-                                      .recurrent_bytes = weir_model_recurrent_bytes(engine->model),
                                       .chunk = (int32_t)engine->config.batch.chunk,
                                       .info = { .model_name = engine->plan.model,
                                                 .n_vocab = (int32_t)shape->n_vocab,
@@ -120,12 +194,26 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
                                                 .window = engine->plan.window,
                                                 .trained_context = engine->plan.trained_context,
                                                 .n_slots = engine->plan.n_slots,
-                                                .queue_limit = engine->config.batch.queue > 0 ? (int32_t)engine->config.batch.queue
-                                                                                              : 4 * engine->plan.n_slots,
+                                                .queue_limit = engine->plan.queue_limit,
                                                 .n_parameters = weir_model_parameters(engine->model),
                                                 .model_bytes = (int64_t)weir_model_weight_bytes(engine->model),
                                                 .kv_page_bytes = engine->plan.kv_page_bytes,
-                                                .kv_pages_total = engine->plan.kv_pages } };
+                                                .kv_pages_total = engine->plan.kv_pages,
+                                                .kv_bytes_per_token = engine->plan.kv_bytes_per_token,
+                                                .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(engine->model),
+                                                .kv_open_bytes = (int64_t)weir_kv_open_rows_bytes(weir_kv_store_spec(engine->store)),
+                                                .kv_format = engine->plan.kv_format,
+                                                .k_format = engine->plan.k_format,
+                                                .v_format = engine->plan.v_format,
+                                                .wide_format = engine->plan.wide_format,
+                                                .wide_layers = engine->plan.wide_layers } };
+    if (strcmp(engine->config.kv.reuse, "on") == 0 && weir_kv_pages_for(weir_kv_store_spec(engine->store), 1) > 0) {
+        const weir_prefix_limits limits = { .n_nodes = engine->plan.kv_pages / weir_kv_pages_for(weir_kv_store_spec(engine->store), 1),
+                                            .n_snapshots = engine->plan.n_snapshots,
+                                            .snapshot_bytes = weir_model_recurrent_bytes(engine->model) };
+        WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
+        parts.prefix = engine->prefix;
+    }
     if (engine->tokenizer != NULL) {
         parts.info.n_valid_vocab = (int32_t)weir_tokenizer_size(engine->tokenizer);
         parts.stop_ids = weir_tokenizer_stop_ids(engine->tokenizer, &parts.n_stop_ids);
@@ -133,21 +221,51 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
     return weir_service_open(&engine->service, &parts, error);
 }
 
+static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
+{
+    if (!weir_plan_has_sessions(&engine->config, spec, true)) return WEIR_OK;
+    const weir_identity_parts parts = { .config = &engine->config,
+                                        .directory = engine->directory,
+                                        .model = engine->model,
+                                        .tokenizer = engine->tokenizer,
+                                        .spec = spec,
+                                        .format = engine->plan.kv_format,
+                                        .f32_activations = engine->f32_activations };
+    const int32_t             share = engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
+    weir_sessions_options     options = { .folder = engine->config.sessions.dir,
+                                          .service = engine->service,
+                                          .limit = (int32_t)engine->config.sessions.limit,
+                                          .disk = engine->config.memory.disk,
+                                          .n_states = share > 1 ? share : 1 };
+    WEIR_TRY(weir_identity_of(&options.identity, &parts, error));
+    return weir_sessions_open(&engine->sessions, &options, error);
+}
+
+int32_t weir_engine_restore_sessions(weir_engine *engine)
+{
+    return engine->sessions != NULL && engine->config.sessions.autosave ? weir_sessions_restore_recent(engine->sessions) : 0;
+}
+
+int32_t weir_engine_save_sessions(weir_engine *engine)
+{
+    return engine->sessions != NULL && engine->config.sessions.autosave ? weir_sessions_save_recent(engine->sessions) : 0;
+}
+
 static weir_status open_all(weir_engine *engine, const weir_engine_options *options, weir_error *error)
 {
     weir_kv_spec spec;
     WEIR_TRY(prepare(engine, options, &spec, error));
     warn_of_unused(engine);
-    const size_t caps[WEIR_TIER_COUNT] = { [WEIR_TIER_HOST] = engine->plan.cap };
-    if (weir_ledger_open(&engine->ledger, caps) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
+    WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS, engine->plan.process, error));
     WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error));
-    WEIR_TRY(open_text(engine, error));
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = { .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
                                         .works = engine->plan.n_slots,
                                         .logits = engine->plan.n_slots + WEIR_SCORED_ROWS };
     WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error));
-    return options->with_service ? open_service(engine, error) : WEIR_OK;
+    if (!options->with_service) return WEIR_OK;
+    WEIR_TRY(open_service(engine, error));
+    return open_sessions(engine, &spec, error);
 }
 
 weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options, weir_error *error)
@@ -173,28 +291,84 @@ weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options,
     return status;
 }
 
+static void describe(weir_model_facts *out, weir_engine *engine)
+{
+    const weir_model *const model = engine->model;
+    const weir_shape *const shape = weir_model_shape(model);
+    const int32_t           n_slots = (int32_t)engine->config.batch.max_sequences;
+    enum { MORE_ROWS = 1024 };
+    const weir_workspace_limits limits = { .rows = (int32_t)engine->config.batch.chunk + n_slots,
+                                           .segments = n_slots,
+                                           .logits = n_slots + WEIR_SCORED_ROWS,
+                                           .context = (int32_t)shape->context,
+                                           .formats = engine->kv_formats };
+    weir_workspace_limits       more = limits;
+    more.rows += MORE_ROWS;
+    name_model(engine);
+    *out = (weir_model_facts){ .parameters = weir_model_parameters(model),
+                               .trained_context = shape->context,
+                               .n_layers = shape->n_layers,
+                               .n_kv_layers = weir_model_kv_layers(model),
+                               .n_heads = shape->n_heads,
+                               .n_kv_heads = shape->n_kv_heads,
+                               .key_dim = shape->head_dim,
+                               .value_dim = shape->head_dim,
+                               .d_model = shape->d_model,
+                               .d_ffn = shape->d_ffn,
+                               .n_vocab = shape->n_vocab,
+                               .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(model),
+                               .weight_bytes = (int64_t)weir_model_weight_bytes(model),
+                               .activation_bytes = (int64_t)weir_workspace_bytes(model, &limits),
+                               .activation_row_bytes =
+                                   (int64_t)(weir_workspace_bytes(model, &more) - weir_workspace_bytes(model, &limits)) / MORE_ROWS,
+                               .tied = weir_model_tied(model) };
+    (void)snprintf(out->model, sizeof out->model, "%s", engine->plan.model);
+    (void)snprintf(out->arch, sizeof out->arch, "%s", weir_model_arch(model));
+}
+
+weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error)
+{
+    weir_engine *const engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
+    const weir_status status = prepare_model(engine, options, error);
+    if (status == WEIR_OK) describe(out, engine);
+    weir_engine_close(engine);
+    return status;
+}
+
 void weir_engine_close(weir_engine *engine)
 {
     if (engine == NULL) return;
+    weir_sessions_close(engine->sessions);
     weir_service_close(engine->service);
     weir_runner_close(engine->runner);
+    weir_prefix_close(engine->prefix);
     weir_kv_store_close(engine->store);
+    weir_memory_give(engine->kv_formats);
     weir_chat_template_close(engine->chat);
     weir_tokenizer_close(engine->tokenizer);
     weir_model_close(engine->model);
-    weir_ledger_close(engine->ledger);
     weir_stream_close(engine->stream);
     weir_tensor_directory_close(engine->directory);
     weir_arch_set_close(engine->archs);
+    if (engine->ledger != NULL)
+        weir_ledger_return(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS,
+                           weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS));
+    weir_ledger_close(engine->ledger); /* last: it is paid back by all others */
     free(engine);
 }
 
 const weir_plan          *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
 weir_service             *weir_engine_service(const weir_engine *engine) { return engine->service; }
+weir_sessions            *weir_engine_sessions(const weir_engine *engine) { return engine->sessions; }
 const weir_tokenizer     *weir_engine_tokenizer(const weir_engine *engine) { return engine->tokenizer; }
 const weir_chat_template *weir_engine_chat(const weir_engine *engine) { return engine->chat; }
-struct weir_model        *weir_engine_model(const weir_engine *engine) { return engine->model; }
-struct weir_runner       *weir_engine_runner(const weir_engine *engine) { return engine->runner; }
-struct weir_kv_store     *weir_engine_store(const weir_engine *engine) { return engine->store; }
-struct weir_ledger       *weir_engine_ledger(const weir_engine *engine) { return engine->ledger; }
-struct weir_stream       *weir_engine_stream(const weir_engine *engine) { return engine->stream; }
+const char               *weir_engine_chat_problem(const weir_engine *engine)
+{
+    return engine->chat_problem.text[0] != '\0' ? engine->chat_problem.text : NULL;
+}
+struct weir_model    *weir_engine_model(const weir_engine *engine) { return engine->model; }
+struct weir_runner   *weir_engine_runner(const weir_engine *engine) { return engine->runner; }
+struct weir_kv_store *weir_engine_store(const weir_engine *engine) { return engine->store; }
+struct weir_ledger   *weir_engine_ledger(const weir_engine *engine) { return engine->ledger; }
+struct weir_stream   *weir_engine_stream(const weir_engine *engine) { return engine->stream; }

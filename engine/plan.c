@@ -1,49 +1,25 @@
-/* engine/plan.c - the memory plan: what the weights, the activations and the states take, and what that leaves for KV pages. */
+/* engine/plan.c - the memory plan: what every part takes, and what that leaves for KV pages. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/file.h"
+#include "engine/base/machine_memory.h"
 #include "engine/engine_internal.h"
 
-enum { SMALLEST_WINDOW = 256 };
+enum { SMALLEST_WINDOW = 256, SNAPSHOTS_PER_SLOT = 16 };
+/* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the allocator's slack, sockets, oneDNN's code. With
+ * 16 clients a server on the demo model held 21 MiB more than its ledger. */
+enum { PROCESS_BYTES = 32 << 20 };
 /* Below this many bytes of f32 weights a step is not bound by reading them, and exact activations cost nothing that is felt. */
 static const int64_t small_model_bytes = 64 << 20;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* One "Name: N kB" line of /proc/meminfo in bytes, 0 when it is not there. */
-static size_t meminfo(const char *name)
+size_t weir_plan_cap(const weir_config *config)
 {
-    FILE *const file = fopen("/proc/meminfo", "re");
-    char        line[256];
-    size_t      found = 0;
-    while (file != NULL && found == 0 && fgets(line, sizeof line, file) != NULL) {
-        unsigned long long kib;
-        if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), ": %llu kB", &kib) == 1) found = (size_t)kib * 1024;
-    }
-    if (file != NULL) (void)fclose(file);
-    return found;
-}
-
-/* A cgroup v2 number, SIZE_MAX for "max" or when there is none. */
-static size_t cgroup_number(const char *path)
-{
-    FILE *const        file = fopen(path, "re");
-    unsigned long long value;
-    const bool         found = file != NULL && fscanf(file, "%llu", &value) == 1;
-    if (file != NULL) (void)fclose(file);
-    return found ? (size_t)value : SIZE_MAX;
-}
-
-size_t weir_plan_free_memory(void)
-{
-    size_t       available = meminfo("MemAvailable");
-    const size_t limit = cgroup_number("/sys/fs/cgroup/memory.max"), used = cgroup_number("/sys/fs/cgroup/memory.current");
-    if (available == 0) available = (size_t)1 << 30;
-    if (limit != SIZE_MAX && used != SIZE_MAX && limit > used && limit - used < available) available = limit - used;
-    return available / 10 * 9;
+    if (config->memory.host > 0) return (size_t)config->memory.host;
+    const size_t free = weir_machine_memory("") / 10 * 9;
+    return free > 0 ? free : 1;
 }
 
 bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory)
@@ -60,82 +36,265 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
     return elements * (int64_t)sizeof(float) <= small_model_bytes;
 }
 
-static size_t fixed_bytes(const weir_plan *plan) { return plan->weights + plan->activations + plan->recurrent; }
+size_t weir_plan_total(const weir_plan *plan)
+{
+    return plan->weights + plan->activations + plan->recurrent + plan->snapshots + plan->kv + plan->page_tables + plan->tokens +
+           plan->sampler + plan->tokenizer + plan->http + plan->process + plan->other;
+}
 
+/* One line of the plan, in the order of printing. */
+typedef struct part {
+    const char *name, *text;
+    size_t      bytes;
+} part;
+enum { PARTS = 12 };
+
+static void parts_of(part out[PARTS], const weir_plan *plan)
+{
+    const part parts[PARTS] = { { "weights", "weights", plan->weights },
+                                { "activations", "activations", plan->activations },
+                                { "recurrent_state", "recurrent state", plan->recurrent },
+                                { "snapshots", "kept states", plan->snapshots },
+                                { "kv", "kv", plan->kv },
+                                { "page_tables", "page tables", plan->page_tables },
+                                { "tokens", "tokens", plan->tokens },
+                                { "sampler", "sampler", plan->sampler },
+                                { "tokenizer", "tokenizer", plan->tokenizer },
+                                { "http", "requests", plan->http },
+                                { "process", "process", plan->process },
+                                { "other", "model tables", plan->other } };
+    memcpy(out, parts, sizeof parts);
+}
+
+/* The arithmetic: every part but the KV, whose rows are what is missing. */
 static weir_status too_small(const weir_plan *plan, weir_error *error)
 {
     const double mib = 1024.0 * 1024.0;
+    char         sum[512] = "";
+    part         parts[PARTS];
+    size_t       at = 0, fixed = 0;
+    parts_of(parts, plan);
+    for (const part *p = parts; p < parts + PARTS; p++) {
+        if (strcmp(p->name, "kv") == 0) continue;
+        const int n = snprintf(sum + at, sizeof sum - at, "%s%s %.1f", at > 0 ? " + " : "", p->text, (double)p->bytes / mib);
+        if (n > 0 && (size_t)n < sizeof sum - at) at += (size_t)n;
+        fixed += p->bytes;
+    }
     return weir_error_set(
         error, WEIR_EFULL,
-        "the plan does not fit: weights %.1f MiB, activations %.1f MiB and states %.1f MiB take %.1f MiB of %.1f MiB (%s), which leaves "
-        "no room for %d rows of KV; raise memory.host, or lower batch.max_sequences, batch.chunk or model.context",
-        (double)plan->weights / mib, (double)plan->activations / mib, (double)plan->recurrent / mib, (double)fixed_bytes(plan) / mib,
-        (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW);
+        "the plan does not fit: %s = %.1f MiB of %.1f MiB (%s), which leaves no room for %d rows of KV; raise memory.host, "
+        "or lower batch.max_sequences, batch.chunk, server.body_limit or model.context",
+        sum, (double)fixed / mib, (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW);
 }
 
-/* Gives what the fixed parts leave to KV pages; false when that is no window worth the name. */
-static bool plan_rows(weir_plan *plan, const weir_kv_spec *spec, int64_t wanted)
+/* What the limits of [server] and [batch] let requests take at the same time, should all come at once with the largest bodies. */
+static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
 {
-    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
-    const size_t  fixed = fixed_bytes(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
+    enum { JOB_BYTES = 4 << 10, BODIES = 16 };
+    const size_t jobs = (size_t)plan->n_slots + (size_t)plan->queue_limit;
+    size_t       bytes = jobs * ((size_t)plan->window * sizeof(int32_t) + JOB_BYTES);
+    if (!parts->with_server) return bytes;
+    bytes += (size_t)parts->config->server.max_connections * weir_connection_bytes((size_t)parts->config->server.header_limit);
+    return bytes + BODIES * (size_t)parts->config->server.body_limit;
+}
+
+/* A sixteenth is set aside for requests, at least what a few short ones take and at most what they can. One that finds no room is answered
+ * 503, so this is a matter of service, not of safety. */
+static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
+{
+    enum { FEW_JOBS = 64 << 10, FEW_CONNECTIONS = 2 << 20 };
+    if (!parts->with_service && !parts->with_server) return 0;
+    const size_t most = most_requests(plan, parts), few = parts->with_server ? FEW_CONNECTIONS : FEW_JOBS;
+    size_t       bytes = plan->cap / 16;
+    if (bytes < few) bytes = few;
+    return bytes < most ? bytes : most;
+}
+
+bool weir_plan_has_sessions(const weir_config *config, const weir_kv_spec *spec, bool with_service)
+{
+    return with_service && config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0 && weir_kv_pages_for(spec, 1) > 0;
+}
+
+static bool reuses(const weir_plan_parts *parts)
+{
+    return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0 && weir_kv_pages_for(parts->spec, 1) > 0;
+}
+
+/* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it grows with the window. */
+static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error)
+{
+    const bool            has_sessions = weir_plan_has_sessions(parts->config, parts->spec, parts->with_service);
+    const size_t          n_sequences = (size_t)plan->n_slots + (has_sessions ? 1 : 0); /* sessions go through one of their own */
+    weir_workspace_limits limits = { .rows = (int32_t)parts->config->batch.chunk + plan->n_slots,
+                                     .segments = plan->n_slots,
+                                     .logits = plan->n_slots + WEIR_SCORED_ROWS,
+                                     .context = plan->window,
+                                     .formats = parts->spec->formats };
+    weir_runner_limits    steps = { .rows = limits.rows, .works = limits.segments, .logits = limits.logits };
+    size_t                scratch = 0;
+    if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
+    plan->activations = weir_workspace_bytes(parts->model, &limits) + scratch;
+    plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
+    plan->page_tables = n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
+                        (reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
+    plan->http = set_aside(plan, parts);
+    return WEIR_OK;
+}
+
+/* Of the pool, and of the tree of kept texts over it. */
+static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages)
+{
+    const weir_prefix_limits tree = { .n_nodes = reuses(parts) ? n_pages / weir_kv_pages_for(parts->spec, 1) : 0 }, none = { 0 };
+    return (size_t)n_pages * weir_kv_book_bytes() + weir_prefix_tree_bytes(&tree, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
+}
+
+/* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a quarter of what is left. */
+static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
+{
+    plan->snapshots = 0;
+    const size_t each = weir_model_recurrent_bytes(parts->model), fixed = weir_plan_total(plan);
+    const size_t left = plan->cap > fixed ? plan->cap - fixed : 0, asked = (size_t)parts->config->memory.snapshots;
+    if (!reuses(parts)) return;
+    weir_prefix_limits limits = { .snapshot_bytes = each };
+    if (each > 0) {
+        const size_t one = weir_prefix_state_bytes(&(weir_prefix_limits){ .n_snapshots = 1, .snapshot_bytes = each });
+        const size_t most = asked > 0 ? asked / one : left / 4 / one;
+        limits.n_snapshots = (int32_t)least((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
+    }
+    plan->n_snapshots = limits.n_snapshots;
+    plan->snapshots = weir_prefix_state_bytes(&limits);
+}
+
+/* Gives what the other parts leave to KV pages and the books of the pool; false when that is no window worth the name. */
+static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
+{
+    const weir_kv_spec *const spec = parts->spec;
+    const int64_t             per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
+    plan->kv_open = weir_kv_open_rows_bytes(spec) * (size_t)plan->n_slots;
+    plan->kv = plan->kv_open;
+    plan->kv_pages = 0;
+    plan_snapshots(plan, parts);
+    const size_t fixed = weir_plan_total(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
     plan->kv_rows = wanted * plan->n_slots;
     if (per_block > 0) {
         /* Unless a budget was given, half of what is free is left to others. */
-        const size_t  room = plan->cap_is_configured ? left : left / 2;
+        const size_t  room = plan->cap_is_configured ? left : left / 2, block = weir_kv_block_bytes(spec);
         const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
-        const int64_t blocks = least((int64_t)(room / ((size_t)plan->kv_page_bytes * (size_t)per_block)), full);
+        const int64_t blocks = least((int64_t)(room / (block + book_bytes(parts, per_block))), full);
         plan->kv_pages = least(blocks * per_block, INT32_MAX / per_block * per_block);
-        plan->kv = (size_t)plan->kv_pages * (size_t)plan->kv_page_bytes;
+        plan->kv = plan->kv_open + (size_t)(plan->kv_pages / per_block) * block;
         plan->kv_rows = plan->kv_pages / per_block * WEIR_PAGE_TOKENS;
+        plan->page_tables += book_bytes(parts, plan->kv_pages);
     }
     plan->window = (int32_t)least(wanted, plan->kv_rows);
     return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
 }
 
-weir_status weir_plan_make(weir_plan *plan, const weir_config *config, const weir_model *model, const weir_kv_spec *base, weir_error *error)
+static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
 {
-    const weir_shape *const shape = weir_model_shape(model);
-    const weir_kv_spec      spec = *base;
-    const int64_t           wanted = config->model.context > 0 ? config->model.context : shape->context;
-    *plan = (weir_plan){ .cap = config->memory.host > 0 ? (size_t)config->memory.host : weir_plan_free_memory(),
-                         .cap_is_configured = config->memory.host > 0,
-                         .n_slots = (int32_t)config->batch.max_sequences,
-                         .trained_context = (int32_t)shape->context,
-                         .weights = weir_model_weight_bytes(model),
-                         .kv_page_bytes = (int64_t)weir_kv_page_bytes(&spec) };
-    (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(model));
-    (void)snprintf(plan->format, sizeof plan->format, "%s", weir_dtype_of(spec.dtype).name);
-    weir_workspace_limits limits = { .rows = (int32_t)config->batch.chunk + plan->n_slots,
-                                     .segments = plan->n_slots,
-                                     .logits = plan->n_slots + WEIR_SCORED_ROWS,
-                                     .context = (int32_t)wanted };
-    plan->activations = weir_workspace_bytes(model, &limits);
-    plan->recurrent = weir_model_recurrent_bytes(model) * (size_t)plan->n_slots;
-    if (!plan_rows(plan, &spec, wanted)) return too_small(plan, error);
+    const weir_kv_choice *const choice = parts->formats;
+    weir_kv_choice_print(plan->kv_format, choice);
+    weir_kv_pair_print(plan->wide_format, choice->wide);
+    (void)snprintf(plan->k_format, sizeof plan->k_format, "%s", weir_kv_format_name(choice->rest.k));
+    (void)snprintf(plan->v_format, sizeof plan->v_format, "%s", weir_kv_format_name(choice->rest.v));
+    plan->wide_layers = (int32_t)choice->n_wide;
+    for (int64_t i = 0; i < parts->spec->n_layers; i++) {
+        const int64_t bytes = (int64_t)weir_kv_page_bytes(parts->spec, i);
+        if (bytes > plan->kv_page_bytes) plan->kv_page_bytes = bytes;
+    }
+}
 
-    /* The kernels' scratch grows with the window, and takes from it: it is planned for the window without it. */
-    size_t scratch;
-    limits.context = plan->window;
-    WEIR_TRY(weir_workspace_scratch(&scratch, model, &limits, spec.dtype, error));
-    plan->activations += scratch;
-    if (!plan_rows(plan, &spec, wanted) || (config->model.context > 0 && plan->window < config->model.context))
+weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
+{
+    const weir_config *const config = parts->config;
+    const weir_shape *const  shape = weir_model_shape(parts->model);
+    const int64_t            wanted = config->model.context > 0 ? config->model.context : shape->context;
+    const int32_t            n_slots = (int32_t)config->batch.max_sequences;
+    *plan = (weir_plan){ .cap = parts->cap,
+                         .cap_is_configured = config->memory.host > 0,
+                         .n_slots = n_slots,
+                         .queue_limit = config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots,
+                         .trained_context = (int32_t)shape->context,
+                         .weights = weir_model_weight_bytes(parts->model),
+                         .recurrent = weir_model_recurrent_bytes(parts->model) * (size_t)n_slots,
+                         .sampler = weir_sampler_scratch_bytes((size_t)shape->n_vocab),
+                         .tokenizer = parts->tokenizer,
+                         .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
+                         .other = parts->other,
+                         .kv_bytes_per_token = (int64_t)weir_kv_block_bytes(parts->spec) / WEIR_PAGE_TOKENS };
+    describe_formats(plan, parts);
+    (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(parts->model));
+
+    /* What grows with the window takes from it: a first window is found without any of it, a second within what the first one asks for;
+     * the second is smaller, asks for less, and so fits. */
+    WEIR_TRY(plan_window(plan, parts, false, error));
+    if (!plan_rows(plan, parts, wanted)) return too_small(plan, error);
+    WEIR_TRY(plan_window(plan, parts, true, error));
+    if (!plan_rows(plan, parts, wanted) || (config->model.context > 0 && plan->window < config->model.context))
         return too_small(plan, error);
-    return WEIR_OK;
+    const size_t books = book_bytes(parts, plan->kv_pages);
+    WEIR_TRY(plan_window(plan, parts, true, error));
+    plan->page_tables += books;
+    return weir_plan_total(plan) <= plan->cap ? WEIR_OK : too_small(plan, error);
 }
 
 weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
 {
     const double mib = 1024.0 * 1024.0;
-    const size_t total = plan->weights + plan->activations + plan->recurrent + plan->kv;
+    part         parts[PARTS];
+    parts_of(parts, plan);
     WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB\n", "weights", (double)plan->weights / mib));
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB\n", "activations", (double)plan->activations / mib));
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   %d sequences\n", "recurrent state", (double)plan->recurrent / mib,
-                                (int)plan->n_slots));
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   %" PRId64 " pages of %" PRId64 " bytes, %s, %" PRId64 " tokens\n", "kv",
-                                (double)plan->kv / mib, plan->kv_pages, plan->kv_page_bytes, plan->format, plan->kv_rows));
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)total / mib, (double)plan->cap / mib,
-                                plan->cap_is_configured ? "(memory.host)" : "found free"));
+    for (const part *p = parts; p < parts + PARTS; p++) {
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB", p->text, (double)p->bytes / mib));
+        if (strcmp(p->name, "recurrent_state") == 0) WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->n_slots));
+        if (strcmp(p->name, "kv") == 0)
+            WEIR_TRY(weir_buffer_format(out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages", plan->kv_format,
+                                        plan->kv_rows, plan->kv_bytes_per_token, plan->kv_pages));
+        if (strcmp(p->name, "kv") == 0 && plan->kv_open > 0)
+            WEIR_TRY(weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_open / mib));
+        WEIR_TRY(weir_buffer_text(out, "\n"));
+    }
+    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
+                                (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"));
     return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
                               (int)plan->trained_context);
+}
+
+/* A name from a file may hold anything. */
+static weir_status print_text(weir_buffer *out, const char *text)
+{
+    WEIR_TRY(weir_buffer_text(out, "\""));
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            WEIR_TRY(weir_buffer_format(out, "\\%c", *c));
+        else if ((unsigned char)*c < 0x20)
+            WEIR_TRY(weir_buffer_format(out, "\\u%04x", (unsigned)*c));
+        else
+            WEIR_TRY(weir_buffer_add(out, c, 1));
+    }
+    return weir_buffer_text(out, "\"");
+}
+
+weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
+{
+    part parts[PARTS];
+    parts_of(parts, plan);
+    WEIR_TRY(weir_buffer_text(out, "{\"model\": "));
+    WEIR_TRY(print_text(out, plan->model));
+    WEIR_TRY(weir_buffer_text(out, ", \"arch\": "));
+    WEIR_TRY(print_text(out, plan->arch));
+    WEIR_TRY(weir_buffer_format(out, ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"accounts\": {", plan->cap,
+                                plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)));
+    for (const part *p = parts; p < parts + PARTS; p++)
+        WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes));
+    WEIR_TRY(weir_buffer_format(out,
+                                "}, \"kv\": {\"format\": \"%s\", \"k_format\": \"%s\", \"v_format\": \"%s\", \"wide_layers\": %d, "
+                                "\"wide_format\": \"%s\", ",
+                                plan->kv_format, plan->k_format, plan->v_format, (int)plan->wide_layers, plan->wide_format));
+    WEIR_TRY(weir_buffer_format(out,
+                                "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
+                                ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu}",
+                                plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_open));
+    return weir_buffer_format(out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n", (int)plan->window,
+                              (int)plan->trained_context, (int)plan->n_slots);
 }

@@ -5,6 +5,7 @@
 #pragma once
 #include "engine/config/config.h"
 #include "engine/schedule/service.h"
+#include "engine/schedule/sessions.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 
@@ -19,31 +20,60 @@ typedef struct weir_engine weir_engine;
 typedef struct weir_engine_options {
     const weir_config *config;     /* copied; model.path is a file or folder that exists */
     bool               with_service; /* open slots and start the engine thread */
+    bool               with_server;  /* plan for HTTP, too: connections and bodies within the limits of [server] */
     void (*progress)(void *user, size_t done, size_t total); /* bytes of weights; NULL: none */
     void *user;
 } weir_engine_options;
 
-/* Where the bytes of [memory] host go. Exact: each line is what the ledger will hold. */
+/* Where the bytes of [memory] host go. Each line is what the ledger holds once all is open; `http` is set aside for requests, which take
+ * from it, and from what nobody planned, as they come. */
 typedef struct weir_plan {
-    size_t  cap, weights, activations, recurrent, kv; /* cap: memory.host, or what was found free */
-    int64_t kv_pages, kv_page_bytes, kv_rows;         /* rows: tokens that fit over all sequences   */
-    int32_t window, n_slots, trained_context;
+    size_t  cap; /* memory.host, or what was found free */
+    size_t  weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer, http, process, other;
+    int64_t kv_pages, kv_rows;              /* of the pool; rows: tokens that fit over all sequences */
+    int64_t kv_page_bytes;                  /* of the largest pages, where layers differ */
+    int64_t kv_bytes_per_token;
+    size_t  kv_open;                        /* of `kv`, for rows that wait for their page to be full */
+    int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
     bool    cap_is_configured;
     bool    f32_activations;
-    char    model[256], arch[64], format[16];
+    char    model[256], arch[64];
+    char    kv_format[80], k_format[16], v_format[16]; /* as printed, with the layers that differ; of the layers between them */
+    int32_t wide_layers;                    /* first and last layers that have wide_format */
+    char    wide_format[32];
 } weir_plan;
+size_t weir_plan_total(const weir_plan *plan); /* at most `cap` */
 
-/* Reads the headers of the model, plans, and allocates nothing large. EFULL: the plan does not fit (exit code 3). */
+/* What the headers of a model say, whether it fits this machine or not. */
+typedef struct weir_model_facts {
+    int64_t parameters, trained_context;
+    int64_t n_layers, n_kv_layers, n_heads, n_kv_heads, key_dim, value_dim, d_model, d_ffn, n_vocab; /* n_kv_layers: those with KV rows */
+    int64_t recurrent_bytes;                  /* per sequence */
+    int64_t activation_row_bytes;             /* what a row of a step adds to the activations */
+    int64_t weight_bytes, activation_bytes;   /* held by an engine of these options; activations without the kernels' scratch */
+    bool    tied;                             /* the embedding is the output matrix, too */
+    char    model[256], arch[64];
+} weir_model_facts;
+WEIR_MUST_CHECK weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error);
+
+/* Reads the headers of the model and its tokenizer, plans, and keeps nothing. EFULL: the plan does not fit (exit code 3). */
 WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
+WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out);
 
 WEIR_MUST_CHECK weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options, weir_error *error);
 void                        weir_engine_close(weir_engine *engine);
 
 const weir_plan          *weir_engine_plan_of(const weir_engine *engine);
 weir_service             *weir_engine_service(const weir_engine *engine);   /* NULL without service  */
+weir_sessions            *weir_engine_sessions(const weir_engine *engine); /* NULL without service, or when sessions.dir names no folder */
 const weir_tokenizer     *weir_engine_tokenizer(const weir_engine *engine); /* NULL when the checkpoint has none */
-const weir_chat_template *weir_engine_chat(const weir_engine *engine);      /* NULL when it has none */
+const weir_chat_template *weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none that can be used */
+const char               *weir_engine_chat_problem(const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
+
+/* What sessions.autosave asks for at both ends of a service's life. Return how many conversations came back, or are on the disk. */
+int32_t weir_engine_restore_sessions(weir_engine *engine);
+int32_t weir_engine_save_sessions(weir_engine *engine);
 
 /* For programs that compute themselves; only without the service. */
 struct weir_model    *weir_engine_model(const weir_engine *engine);

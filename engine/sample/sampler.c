@@ -39,6 +39,14 @@ weir_status weir_sampling_check(const weir_sampling *sampling, size_t n_vocab, w
     return WEIR_OK;
 }
 
+size_t weir_sampler_scratch_bytes(size_t n_vocab)
+{
+    const weir_sampler_scratch *const s = NULL;
+    const size_t                      n_blocks = (n_vocab + WEIR_SAMPLE_BLOCK - 1) / WEIR_SAMPLE_BLOCK;
+    return sizeof *s + n_vocab * (sizeof *s->logits + sizeof *s->weights + sizeof *s->list + sizeof *s->spare) +
+           n_blocks * (sizeof *s->block_max + sizeof *s->block_sums);
+}
+
 weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab)
 {
     size_t ignored;

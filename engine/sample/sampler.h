@@ -41,6 +41,7 @@ typedef struct weir_sampler_history {
 
 /* Scratch for one draw, reused: nothing is allocated per token. */
 typedef struct weir_sampler_scratch weir_sampler_scratch;
+size_t                              weir_sampler_scratch_bytes(size_t n_vocab); /* what it takes; the opener charges it */
 WEIR_MUST_CHECK weir_status         weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab);
 void                                weir_sampler_scratch_close(weir_sampler_scratch *scratch);
 

@@ -1,6 +1,7 @@
 // Products of quantised weights in tiles: values, bits over batches and instruction sets, several outputs, scratch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/x86/tiles.h"
@@ -18,6 +19,7 @@ std::vector<const weir_kernel *> kernels_here()
 {
     const weir_caps                  caps = weir_caps_detect();
     std::vector<const weir_kernel *> kernels;
+    if (caps.amx_int8) kernels.push_back(&weir_kernel_x86_matmul_tiles_amx);
     if (caps.x86_v4 && caps.avx512_vnni) kernels.push_back(&weir_kernel_x86_matmul_tiles_vnni);
     if (caps.x86_v3) kernels.push_back(&weir_kernel_x86_matmul_tiles_v3);
     kernels.push_back(&weir_kernel_x86_matmul_tiles_v2);
@@ -114,6 +116,38 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
     }
 }
 
+// Tile registers for many rows: all counts of rows around blocks of 16, spans of 256 rows, whole and partial chunks of groups.
+TEST(Tiles, AmxHasTheSameBits)
+{
+    if (!weir_caps_detect().amx_int8) GTEST_SKIP() << "this machine has no AMX-INT8, or Linux does not grant it";
+    Stream        stream;
+    const int64_t most = 530;
+    for (const weir_dtype dtype : kQuantised) {
+        const int64_t shapes[][2] = { { 1, 256 }, { 33, is_k(dtype) ? 512 : 288 }, { 83, 768 } };
+        for (const auto &shape : shapes) {
+            const int64_t      n_out = shape[0], n_in = shape[1];
+            const Weight       w(stream.stream, dtype, n_out, n_in, 21);
+            const auto         x = random_rows(most * n_in, 22), bias = random_rows(n_out, 23);
+            std::vector<float> want((size_t)(most * n_out), 0.25f), got;
+            weir_matmul_args   args = arguments(&w.weight, want.data(), x.data(), most);
+            args.outputs[0].bias = bias.data(), args.outputs[0].accumulate = true;
+            ASSERT_TRUE(run(weir_kernel_x86_matmul_tiles_vnni, args));
+            std::vector<int64_t> counts = { 256, 257, most };
+            for (int64_t n = 1; n <= 70; n += n_out == 33 ? 1 : 23) counts.push_back(n);
+            for (const int64_t n : counts) {
+                got.assign(want.size(), 0.25f);
+                args.n_rows = n, args.outputs[0].dst = got.data();
+                ASSERT_TRUE(run(weir_kernel_x86_matmul_tiles_amx, args, n % 3 == 0 ? 3 : 2));
+                const size_t written = (size_t)(n * n_out);
+                ASSERT_EQ(std::memcmp(got.data(), want.data(), sizeof(float) * written), 0)
+                    << weir_dtype_of(dtype).name << " " << n_out << " x " << n_in << ", " << n << " rows";
+                EXPECT_EQ(std::count(got.begin() + (int64_t)written, got.end(), 0.25f), (int64_t)(got.size() - written))
+                    << "wrote behind row " << n;
+            }
+        }
+    }
+}
+
 TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
 {
     Stream        stream;
@@ -181,6 +215,16 @@ TEST(Tiles, RejectWithAReason)
     std::vector<float> x(64), y(32);
     weir_matmul_args   args = arguments(&w.weight, y.data(), x.data(), 1);
     const weir_caps    old = {};
+    weir_caps          amx = {};
+    amx.amx_int8 = true;
+    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&old, &args), "needs AMX-INT8");
+    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), "few rows: AVX-512 VNNI is as fast");
+    args.n_rows = 64;
+    EXPECT_EQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), nullptr);
+    const Weight split(stream.stream, WEIR_Q6_K, 32, 256);
+    args = arguments(&split.weight, y.data(), x.data(), 64);
+    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), "two scales per group: AVX-512 VNNI is as fast");
+    args = arguments(&w.weight, y.data(), x.data(), 1);
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_vnni.reject(&old, &args), "needs AVX-512 VNNI");
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v3.reject(&old, &args), "needs AVX2 (x86-64-v3)");
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), nullptr);

@@ -80,6 +80,42 @@ TEST(Ledger, BlocksAreAlignedAndCharged)
     EXPECT_EQ(l.total(), 0u);
 }
 
+TEST(Ledger, PayersChargeTheirAccountAndKeepTheRefusal)
+{
+    Ledger            l(1000);
+    weir_error        refused = {};
+    weir_ledger_payer payer, nobody;
+    weir_ledger_payer_init(&payer, l.ledger, WEIR_ACCOUNT_TOKENIZER, &refused);
+    weir_ledger_payer_init(&nobody, nullptr, WEIR_ACCOUNT_TOKENIZER, nullptr);
+    ASSERT_EQ(weir_payer_set(&payer.payer), nullptr);
+    void *const memory = weir_memory_take(500);
+    EXPECT_GE(weir_ledger_used(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER), 500u);
+    EXPECT_EQ(weir_memory_take(600), nullptr);
+    EXPECT_NE(strstr(refused.text, "tokenizer: 624 bytes asked"), nullptr) << refused.text;
+    EXPECT_EQ(weir_payer_set(&nobody.payer), &payer.payer);
+    void *const other = weir_memory_take(5000);
+    EXPECT_NE(other, nullptr);
+    (void)weir_payer_set(nullptr);
+    weir_memory_give(memory);
+    weir_memory_give(other);
+    EXPECT_EQ(l.total(), 0u);
+}
+
+TEST(Ledger, ReadGivesAllCountersAtOnce)
+{
+    Ledger l(1000, 50);
+    ASSERT_EQ(l.reserve(WEIR_ACCOUNT_KV, 700), WEIR_OK);
+    weir_ledger_return(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_KV, 200);
+    weir_ledger_state state;
+    weir_ledger_read(l.ledger, &state);
+    EXPECT_EQ(state.cap[WEIR_TIER_HOST], 1000u);
+    EXPECT_EQ(state.cap[WEIR_TIER_DEVICE], 50u);
+    EXPECT_EQ(state.total[WEIR_TIER_HOST], 500u);
+    EXPECT_EQ(state.peak[WEIR_TIER_HOST], 700u);
+    EXPECT_EQ(state.used[WEIR_TIER_HOST][WEIR_ACCOUNT_KV], 500u);
+    EXPECT_STREQ(weir_tier_name(WEIR_TIER_DISK), "disk");
+}
+
 TEST(Ledger, ThreadsNeverPassTheCap)
 {
     Ledger                   l(1000);
