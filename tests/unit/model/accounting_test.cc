@@ -178,7 +178,7 @@ TEST_F(Accounting, ComputingTakesNothingMore)
 /* 24 jobs, of which one runs; each has counts of all tokens for its penalties. */
 TEST_F(Accounting, JobsInTheQueue)
 {
-    open(support::golden("qwen3"), { "memory.host=64MiB", "batch.max_sequences=1", "batch.queue=64" });
+    open(support::golden("tq/tq-q8_0.gguf"), { "memory.host=64MiB", "batch.max_sequences=1", "batch.queue=64", "kernels.activations=fast" });
     const size_t               total_before = total();
     const std::vector<int32_t> prompt = support::some_tokens(200, 1, 100);
     weir_request               request = {};
