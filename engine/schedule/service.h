@@ -29,8 +29,10 @@ typedef enum weir_event_type {
 
 enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
+/* n_rows, kv_bytes: KV rows of all choices at their ends, and what held them; rows that choices share count for each. */
 typedef struct weir_usage {
     int32_t     n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int64_t     n_rows, kv_bytes;
     int64_t     queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
     int32_t     n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
     const char *reuse;     /* why n_cached is not more, a static text */
@@ -81,6 +83,7 @@ typedef struct weir_service_info {
     int64_t     recurrent_bytes;      /* per sequence, whatever its length */
     const char *kv_format, *k_format, *v_format, *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t     wide_layers;
+    bool        kv_is_lossy;          /* some layer keeps less than 16-bit floats */
 } weir_service_info;
 
 /* What an open HTTP connection takes on the account http, for the plan and the server alike: its pool of header and reply header, a block of

@@ -316,6 +316,8 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.n_matched += u->n_matched;
         sum.reuse = u->reuse;
         sum.n_answer += u->n_answer;
+        sum.n_rows += u->n_rows;
+        sum.kv_bytes += u->kv_bytes;
         sum.queue_ns += u->queue_ns;
         sum.prefill_ns += u->prefill_ns;
         sum.decode_ns += u->decode_ns;

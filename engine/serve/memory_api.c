@@ -39,6 +39,8 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
         weir_json_string(json, texts[i].value != NULL ? texts[i].value : "");
     }
     write_number(json, "wide_layers", info->wide_layers);
+    weir_json_key(json, "lossy");
+    weir_json_bool(json, info->kv_is_lossy);
 }
 
 static void write_kv(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)

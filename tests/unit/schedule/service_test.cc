@@ -232,6 +232,26 @@ TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
     }
 }
 
+/* What usage says of rows is what the format's own sizes give. */
+TEST_F(Service, UsageCountsRowsAndTheirBytes)
+{
+    for (const bool is_lossy : { false, true }) {
+        open("qwen3", 2, nullptr, 512, 0, { is_lossy ? "kv.format=bf16/fp8_e4m3" : "kv.format=f32/bf16" });
+        const weir_service_info *const info = weir_service_info_of(service_);
+        EXPECT_EQ(info->kv_is_lossy, is_lossy);
+        Call call(prompt(1, 100), 40);
+        call.request.n_choices = 2;
+        ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        ASSERT_EQ(call.tokens[0].size() + call.tokens[1].size(), 80u);
+        EXPECT_EQ(call.usage.n_rows, 2 * 139) << "the last token of a choice is not computed";
+        EXPECT_EQ(call.usage.kv_bytes, 2 * 3 * 64 * info->kv_bytes_per_token) << "three pages' worth of tokens each";
+        call.release();
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+}
+
 TEST_F(Service, AWindowThatIsFullEndsWithLength)
 {
     open("qwen3", 1, nullptr, 64);

@@ -508,6 +508,40 @@ TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
     for (const int fd : idle) close(fd);
 }
 
+/* Clients that are strict about an exact format see nothing new. */
+TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
+{
+    open({ 2, 4096, 0, 0 });
+    const char *const stream = R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true})";
+    const char *const stream_usage =
+        R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}})";
+    for (const char *const body : { R"({"prompt":"a","max_tokens":2,"ignore_eos":true})", stream, stream_usage }) {
+        const std::string reply = ask("/v1/completions", body);
+        EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+        EXPECT_EQ(std::string::npos, reply.find("\"kv\"")) << reply;
+        EXPECT_EQ(std::string::npos, reply.find("kv-format")) << reply;
+    }
+    weir_service_info *const info = weir_fake_service_info(service_);
+    info->kv_is_lossy = true;
+    info->kv_format = "q8_0/turbo4";
+    info->kv_bytes_per_token = 10;
+    const std::string header = "x-weir-kv-format: q8_0/turbo4\r\n", kv = R"("kv":{"format":"q8_0/turbo4","bytes":30,"rows":3})";
+    const std::string plain = ask("/v1/completions", R"({"prompt":"a","max_tokens":2,"ignore_eos":true})");
+    EXPECT_NE(std::string::npos, plain.find(header)) << plain;
+    EXPECT_NE(std::string::npos, plain.find(kv)) << plain;
+    const std::string silent = ask("/v1/completions", stream);
+    EXPECT_NE(std::string::npos, silent.find(header)) << silent;
+    EXPECT_EQ(std::string::npos, silent.find("\"kv\"")) << "no usage was asked for";
+    const std::string asked = ask("/v1/completions", stream_usage);
+    EXPECT_NE(std::string::npos, asked.find(header)) << asked;
+    EXPECT_EQ(1, count(asked, kv)) << asked;
+    const std::string refused = ask("/v1/completions", R"({"prompt":7})");
+    EXPECT_EQ(0u, refused.find("HTTP/1.1 400"));
+    EXPECT_EQ(std::string::npos, refused.find("kv-format")) << "nothing was answered";
+    EXPECT_EQ(std::string::npos, get("/v1/models").find("kv-format"));
+    EXPECT_NE(std::string::npos, get("/props").find("\"lossy\":true"));
+}
+
 TEST_F(Server, MemoryAsJson)
 {
     open_within(32 << 20);
