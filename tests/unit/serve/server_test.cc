@@ -542,6 +542,32 @@ TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
     EXPECT_NE(std::string::npos, get("/props").find("\"lossy\":true"));
 }
 
+TEST_F(Server, APromptThatNoBudgetHoldsIsRefused)
+{
+    open({ 2, 4096, 0, 0 });
+    weir_service_info *const info = weir_fake_service_info(service_);
+    info->kv_bytes_per_token = 10;
+    info->kv_per_request = 1280;
+    std::string ids = "1";
+    for (int i = 0; i < 128; i++) ids += ",2";
+    const std::string body = "{\"prompt\":[" + ids + "],\"ignore_eos\":true";
+    const std::string refused = ask("/v1/completions", body + "}");
+    EXPECT_EQ(0u, refused.find("HTTP/1.1 400")) << refused;
+    for (const char *const part :
+         { "\"type\":\"invalid_request_error\"", "\"param\":\"prompt\"", "\"code\":\"kv_budget_exceeded\"", "\"n_prompt_tokens\":129",
+           "\"n_ctx\":128", "takes 1920 bytes", "server.kv_per_request allows 1280", "exceeds the available context size of 128 tokens" })
+        EXPECT_NE(std::string::npos, refused.find(part)) << part << " in " << refused;
+    const std::string cut = ask("/v1/completions", body + ",\"max_tokens\":28,\"on_overflow\":\"truncate_middle\"}");
+    EXPECT_EQ(0u, cut.find("HTTP/1.1 200")) << cut;
+    EXPECT_NE(std::string::npos, cut.find("\"prompt_tokens\":100,\"completion_tokens\":28,")) << cut;
+    const std::string fits = ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000})");
+    EXPECT_NE(std::string::npos, fits.find("\"completion_tokens\":125,")) << "as many as the budget holds";
+    EXPECT_NE(std::string::npos, fits.find("\"finish_reason\":\"length\""));
+    const std::string two = ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000,"n":2})");
+    EXPECT_NE(std::string::npos, two.find("\"completion_tokens\":122,")) << "each has the half";
+    EXPECT_NE(std::string::npos, get("/props").find("\"kv_per_request\":1280,\"kv_per_key\":0"));
+}
+
 TEST_F(Server, MemoryAsJson)
 {
     open_within(32 << 20);
