@@ -111,12 +111,15 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t evicted_tokens; /* rows that a policy dropped for good */
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
+    int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
 } weir_service_stats;
 
 typedef struct weir_service_sequence { /* one that has a slot */
     int64_t job;
     int32_t choice, tokens; /* tokens: those whose rows are in memory */
+    int32_t client;
     int64_t bytes; /* pages (shared ones count for each), open rows, state, ids, table */
+    int64_t kv_bytes, kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
 } weir_service_sequence;
 
 /* What the engine hands over: all borrowed, all outlive the service. */

@@ -424,9 +424,13 @@ void weir_service_publish(weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        service->seen[service->n_seen++] = (weir_service_sequence){
-            .job = c->job->serial, .choice = c->index, .tokens = c->sequence->n_computed, .bytes = (int64_t)weir_sequence_bytes(c->sequence)
-        };
+        service->seen[service->n_seen++] = (weir_service_sequence){ .job = c->job->serial,
+                                                                    .choice = c->index,
+                                                                    .tokens = c->sequence->n_computed,
+                                                                    .client = c->job->request.client,
+                                                                    .bytes = (int64_t)weir_sequence_bytes(c->sequence),
+                                                                    .kv_bytes = (int64_t)weir_sequence_kv_bytes(c->sequence),
+                                                                    .kv_claim = c->job->choice_bytes };
     }
     service->stats.kv_pages_used = service->info.kv_pages_total - free_pages(service);
     service->stats.kv_bytes_used = bytes_of(service, service->stats.kv_pages_used);
@@ -434,6 +438,7 @@ void weir_service_publish(weir_service *service)
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
         service->stats.kept_states = kept.n_snapshots;
+        service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;
     }
     pthread_mutex_unlock(&service->lock);

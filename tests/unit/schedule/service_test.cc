@@ -255,6 +255,45 @@ TEST_F(Service, UsageCountsRowsAndTheirBytes)
     }
 }
 
+/* What others see while a request runs, and after it. */
+TEST_F(Service, SequencesAndKeptTextsAreCountedInBytes)
+{
+    struct Look {
+        weir_service         *service;
+        Call                 *call;
+        weir_service_sequence seen[2];
+        int32_t               n;
+    };
+    open("qwen3", 2, nullptr, 512);
+    const weir_service_info *const info = weir_service_info_of(service_);
+    Call                           call(prompt(1, 100), 50);
+    Look                           look = { service_, &call, {}, 0 };
+    call.request.client = 5;
+    call.request.cache_prompt = true;
+    call.request.user = &look;
+    call.request.callback = [](void *user, const weir_event *event) {
+        Look *const look = static_cast<Look *>(user);
+        if (event->type == WEIR_EVENT_TOKEN && look->call->tokens[0].size() == 40)
+            look->n = weir_service_sequences_of(look->service, look->seen);
+        return Call::on_event(look->call, event);
+    };
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+    call.wait();
+    ASSERT_EQ(look.n, 1);
+    EXPECT_EQ(look.seen[0].client, 5);
+    EXPECT_EQ(look.seen[0].tokens, 139) << "after the step that drew the 40th token";
+    EXPECT_EQ(look.seen[0].kv_bytes, weir_service_kv_bytes(info, 139));
+    EXPECT_EQ(look.seen[0].kv_claim, weir_service_kv_bytes(info, 149));
+    EXPECT_GT(look.seen[0].bytes, look.seen[0].kv_bytes);
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    weir_service_stats stats;
+    weir_service_stats_of(service_, &stats);
+    EXPECT_EQ(stats.kept_tokens, 149);
+    EXPECT_EQ(stats.kept_bytes, weir_service_kv_bytes(info, 149));
+    EXPECT_EQ(stats.kv_bytes_used, 0);
+    call.release();
+}
+
 /* Jobs of a client that run at the same time, as their events tell. */
 struct Crowd {
     std::mutex                           lock;
