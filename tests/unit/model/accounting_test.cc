@@ -271,11 +271,11 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
 
 TEST_F(Accounting, APlanThatDoesNotFitSaysTheArithmetic)
 {
-    for (const char *memory : { "memory.host=40KiB", "memory.host=200KiB", "memory.host=2MiB" }) {
+    for (const char *memory : { "memory.host=40KiB", "memory.host=200KiB", "memory.host=1MiB" }) {
         EXPECT_EQ(engine_.plan(support::golden("tq"), { memory }), WEIR_EFULL) << memory;
         EXPECT_NE(strstr(engine_.text(), "the plan does not fit"), nullptr) << engine_.text();
     }
-    for (const char *part : { "weights", "page tables", "tokenizer", "requests", "2.0 MiB (memory.host)" })
+    for (const char *part : { "weights", "page tables", "tokenizer", "requests", "1.0 MiB (memory.host)" })
         EXPECT_NE(strstr(engine_.text(), part), nullptr) << part << " in " << engine_.text();
 }
 
