@@ -44,7 +44,21 @@ typedef struct weir_rope_table {
     float        magnitude;   /* on cos and sin   */
 } weir_rope_table;
 
-/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
+/* Where attention finds pages that are not in memory. A segment that has some comes in ranges of splits, from position 0 upwards: layers of the
+ * model, in each of them its segments, both ascending. Each range is given back before the next is taken. */
+typedef struct weir_kv_range {
+    void *const *pages; /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
+    int64_t      page_stride;
+    int32_t      first_split, end_split;
+    bool         is_last;
+} weir_kv_range;
+typedef struct weir_kv_source {
+    bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
+    void (*take)(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range);
+    void (*give)(void *user);
+    void *user;
+} weir_kv_source;
+
 /* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make the copies after each; a step without
  * snapshots is one round. */
 typedef struct weir_state_copy {
@@ -58,6 +72,7 @@ typedef struct weir_recurrent_round {
     int32_t                       n_copies;
 } weir_recurrent_round;
 
+/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
 typedef struct weir_step {
     weir_stream                *stream;
     const int32_t              *positions; /* [n_rows] */
@@ -69,6 +84,10 @@ typedef struct weir_step {
     float                      *mixed;   /* [n_rows, d_model] output */
     float                      *scratch; /* scratch_elements(n_rows) */
     weir_kv_pair                kv_format; /* of this layer's pages */
+    int64_t                     kv_layer;  /* among the layers with KV */
+    const weir_kv_source       *source;    /* NULL: all pages are in memory, and the two below are not there */
+    weir_kv_segment            *warm;      /* [n_segments] room for those that come whole                 */
+    float                      *carry;     /* [n_rows, n_heads, 2 + head_dim] of attention in pieces */
 } weir_step;
 
 typedef struct weir_block {

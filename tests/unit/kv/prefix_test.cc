@@ -42,7 +42,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
         static const weir_kv_pair wide[] = { f16, f16 }, narrow[] = { int8, int8 };
-        const weir_kv_spec        spec = { layers, heads, 8, 8, is_paged() ? narrow : wide, n_pages, window };
+        const weir_kv_spec        spec = { layers, heads, 8, 8, is_paged() ? narrow : wide, n_pages, window, 0, nullptr };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0 };
         const size_t             before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
