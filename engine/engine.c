@@ -138,8 +138,9 @@ static weir_status prepare_model(weir_engine *engine, const weir_engine_options 
 {
     engine->config = *options->config;
     WEIR_TRY(weir_config_check(&engine->config, error));
-    const size_t caps[WEIR_TIER_COUNT] = { [WEIR_TIER_HOST] = weir_plan_cap(&engine->config),
-                                           [WEIR_TIER_DISK] = (size_t)engine->config.memory.disk };
+    const size_t caps[WEIR_TIER_COUNT] = {
+        [WEIR_TIER_HOST] = weir_plan_cap(&engine->config), [WEIR_TIER_DISK] = (size_t)engine->config.memory.disk
+    };
     if (weir_ledger_open(&engine->ledger, caps) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
     return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_payer, open_model, error);
 }
@@ -154,7 +155,8 @@ static weir_status plan_disk(weir_engine *engine, const weir_engine_options *opt
     const int64_t bytes = (int64_t)weir_kv_block_room(spec), most = INT32_MAX / 2 / per_block;
     spec->n_disk_pages = (disk / bytes < most ? disk / bytes : most) * per_block;
     if (spec->n_disk_pages > 0 || shares) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL, "memory.disk = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; raise it, or set it to 0",
+    return weir_error_set(error, WEIR_EFULL,
+                          "memory.disk = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; raise it, or set it to 0",
                           (long long)engine->config.memory.disk, (long long)bytes);
 }
 

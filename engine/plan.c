@@ -158,10 +158,10 @@ static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t 
            weir_prefix_tree_bytes(&none, parts->spec);
 }
 
-/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than a sixteenth of the room. */
+/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an eighth of the room. */
 static int64_t disk_blocks(const weir_plan_parts *parts, size_t room)
 {
-    enum { FIRST = 64, SHARE = 16 };
+    enum { FIRST = 64, SHARE = 8 };
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     const size_t  books = book_bytes(parts, FIRST * per_block, FIRST * per_block) / FIRST + 1;
     return parts->spec->n_disk_pages > 0
@@ -226,7 +226,8 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
     const int64_t needed = least(weir_tiers_least_blocks(plan->n_slots, rows, hot), full);
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(error, WEIR_EFULL,
-                          "the plan does not fit: memory.host leaves room for %" PRId64 " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
+                          "the plan does not fit: memory.host leaves room for %" PRId64
+                          " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
                           "%d sequences with the disk below them need %" PRId64 ": for each its first block, %" PRId64
                           " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
                           " for a piece of prompt; raise memory.host, or lower batch.max_sequences, batch.chunk or kv.tiers.hot",

@@ -100,10 +100,7 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 static size_t room_of(const weir_kv_store *store, int64_t head) { return weir_kv_page_room(&store->spec, head / store->spec.n_kv_heads); }
 
 /* The page reads as zeros from now on and takes no memory until it is written to. */
-static void unback(void *page, size_t bytes)
-{
-    WEIR_ASSERT(madvise(page, bytes, MADV_DONTNEED) == 0);
-}
+static void unback(void *page, size_t bytes) { WEIR_ASSERT(madvise(page, bytes, MADV_DONTNEED) == 0); }
 
 void kv_residency_forget(weir_kv_store *store, int32_t number, void *page, size_t bytes)
 {
@@ -247,7 +244,7 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
         status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
                                 n - n_free - n_cold, n - store->spec.n_disk_pages, store->n_resident);
     else if (n_alive != n_cold || (store->spill != NULL && n_used != disk_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))
-        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are on disk, the file holds %" PRId64 " in %" PRId64 " blocks", n_cold,
-                                n_alive, n_used);
+        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are on disk, the file holds %" PRId64 " in %" PRId64 " blocks",
+                                n_cold, n_alive, n_used);
     return status == WEIR_OK;
 }

@@ -105,7 +105,8 @@ static weir_status write_sections(writer *w, const weir_session_text *text, cons
     for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add(w, text->states[i].state, (size_t)identity->state_bytes));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
-        for (int64_t head = 0; head < layout->n_heads; head++) WEIR_TRY(add_page(w, text, text->pages[head * text->page_stride + block], head));
+        for (int64_t head = 0; head < layout->n_heads; head++)
+            WEIR_TRY(add_page(w, text, text->pages[head * text->page_stride + block], head));
     return end_section(w, &layout->sections[SESSION_PAGES]);
 }
 

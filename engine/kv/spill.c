@@ -94,7 +94,8 @@ static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_
         WEIR_ASSERT(s->part_bytes[part] % WEIR_SPILL_ALIGNMENT == 0);
         s->block_bytes += s->part_bytes[part];
         if (!weir_mul_size(&bytes, s->part_bytes[part], (size_t)s->n_blocks) || !weir_add_size(&at, at, bytes) || at > INT64_MAX)
-            return weir_error_set(error, WEIR_EINVAL, "a file for %" PRId64 " blocks of KV pages is too large; lower memory.disk", s->n_blocks);
+            return weir_error_set(error, WEIR_EINVAL, "a file for %" PRId64 " blocks of KV pages is too large; lower memory.disk",
+                                  s->n_blocks);
     }
     return WEIR_OK;
 }
@@ -148,7 +149,8 @@ static bool is_used(const weir_spill *s, int64_t block) { return (s->used[block 
 weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error)
 {
     if (spill->n_free == 0)
-        return weir_error_set(error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages on disk are taken; raise memory.disk", spill->n_blocks);
+        return weir_error_set(error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages on disk are taken; raise memory.disk",
+                              spill->n_blocks);
     WEIR_TRY(weir_ledger_reserve(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes, error));
     int64_t at = spill->next;
     while (at >= spill->n_blocks || is_used(spill, at)) {
@@ -174,7 +176,8 @@ void weir_spill_give(weir_spill *spill, int32_t block)
     weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes);
     if (spill->n_free < spill->n_blocks) return;
     spill->next = 0;
-    if (ftruncate(spill->fd, 0) != 0) weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", spill->folder, strerror(errno));
+    if (ftruncate(spill->fd, 0) != 0)
+        weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", spill->folder, strerror(errno));
 }
 
 int64_t weir_spill_free_blocks(const weir_spill *spill) { return spill->n_free; }
@@ -199,8 +202,8 @@ weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, con
             if (wrote <= 0) {
                 const int reason = wrote < 0 ? errno : ENOSPC;
                 atomic_fetch_add(&spill->write_errors, 1);
-                return weir_error_set(error, WEIR_EIO, "%s: cannot write KV pages: %s; make room there, or lower memory.disk", spill->folder,
-                                      strerror(reason));
+                return weir_error_set(error, WEIR_EIO, "%s: cannot write KV pages: %s; make room there, or lower memory.disk",
+                                      spill->folder, strerror(reason));
             }
             at += wrote;
             size_t over = (size_t)wrote;

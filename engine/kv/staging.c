@@ -20,8 +20,8 @@ typedef struct range {
 
 typedef struct sizes {
     size_t  buffer, bytes; /* of one buffer; of all memory */
-    int64_t blocks;        /* that a buffer holds */
-    int64_t stride;        /* of the table: blocks of the window */
+    int64_t blocks; /* that a buffer holds */
+    int64_t stride; /* of the table: blocks of the window */
 } sizes;
 
 struct weir_kv_staging {
@@ -30,23 +30,24 @@ struct weir_kv_staging {
     sizes          sizes;
     void          *memory; /* owns the arrays */
     char          *buffers; /* [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each */
-    void         **table;   /* [KV heads, stride] of the range that is taken */
-    weir_kv_view  *views;   /* [max_views] */
+    void         **table; /* [KV heads, stride] of the range that is taken */
+    weir_kv_view  *views; /* [max_views] */
     int32_t       *windows; /* [n_layers] */
-    bool          *failed;  /* [max_views] */
-    bool          *bad;     /* [BUFFERS, blocks] could not be read */
+    bool          *failed; /* [max_views] */
+    bool          *bad; /* [BUFFERS, blocks] could not be read */
     int32_t        max_views, n_views, next_split; /* next_split: of the segment that is taken from */
     range          taken;
     weir_kv_store *store; /* during a step */
-    weir_error     why;   /* the engine thread's copy of `error` */
+    weir_error     why; /* the engine thread's copy of `error` */
 
     pthread_t       thread;
     bool            has_thread;
     pthread_mutex_t lock;
     pthread_cond_t  changed;
     int64_t         filled, emptied; /* (lock) buffers since the step began */
-    bool            is_reading, is_stopped, is_closing; /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
-    weir_error      error; /* (lock) the first of the step */
+    bool            is_reading, is_stopped,
+        is_closing; /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
+    weir_error error; /* (lock) the first of the step */
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */

@@ -28,11 +28,11 @@ struct weir_kv_store {
     int64_t      n_free, n_resident; /* n_resident: held, and in memory */
 
     /* ---- with a disk: residency.c. `lock` guards where pages are against threads that copy them; only the engine thread moves them. */
-    weir_spill       *spill;      /* NULL: there is none */
+    weir_spill       *spill; /* NULL: there is none */
     void             *disk_books; /* of the arrays below; on the ledger */
-    int32_t          *blocks;     /* [n_pages] block of the file that holds the page, NO_BLOCK: it is free or in memory */
-    int32_t          *alive;      /* [blocks of the file] pages that are held */
-    bool             *lost;       /* [blocks of the file] could not be read */
+    int32_t          *blocks; /* [n_pages] block of the file that holds the page, NO_BLOCK: it is free or in memory */
+    int32_t          *alive; /* [blocks of the file] pages that are held */
+    bool             *lost; /* [blocks of the file] could not be read */
     pthread_mutex_t   lock;
     weir_kv_residency moved;
 };

@@ -76,28 +76,28 @@ typedef struct weir_recurrent_round {
 typedef struct weir_step {
     weir_stream                *stream;
     const int32_t              *positions; /* [n_rows] */
-    const weir_kv_segment      *kv;        /* [n_segments], this layer's pages      */
-    const weir_recurrent_round *rounds;    /* [n_rounds], this layer's state        */
+    const weir_kv_segment      *kv; /* [n_segments], this layer's pages      */
+    const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
     weir_rope_table             rope;
     int64_t                     n_rows, n_segments, n_rounds;
-    const float                *normed;  /* [n_rows, d_model] input  */
-    float                      *mixed;   /* [n_rows, d_model] output */
+    const float                *normed; /* [n_rows, d_model] input  */
+    float                      *mixed; /* [n_rows, d_model] output */
     float                      *scratch; /* scratch_elements(n_rows) */
     weir_kv_pair                kv_format; /* of this layer's pages */
-    int64_t                     kv_layer;  /* among the layers with KV */
-    const weir_kv_source       *source;    /* NULL: all pages are in memory, and the two below are not there */
-    weir_kv_segment            *warm;      /* [n_segments] room for those that come whole                 */
-    float                      *carry;     /* [n_rows, n_heads, 2 + head_dim] of attention in pieces */
+    int64_t                     kv_layer; /* among the layers with KV */
+    const weir_kv_source       *source; /* NULL: all pages are in memory, and the two below are not there */
+    weir_kv_segment            *warm; /* [n_segments] room for those that come whole                 */
+    float                      *carry; /* [n_rows, n_heads, 2 + head_dim] of attention in pieces */
 } weir_step;
 
 typedef struct weir_block {
-    const char        *name;  /* what arch files write in `mixer` or `kind` */
+    const char        *name; /* what arch files write in `mixer` or `kind` */
     const weir_slot   *slots; /* ends with name == NULL */
     const char *const *shapes; /* names of what the block reads from the shape besides d_model; ends with NULL */
     size_t             weights_bytes;
     bool               has_kv; /* n_kv_heads rows of head_dim per token */
     int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */
-    int64_t (*state_elements)(const weir_shape *shape);   /* recurrent state, f32; NULL: none  */
+    int64_t (*state_elements)(const weir_shape *shape); /* recurrent state, f32; NULL: none  */
     int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options, int64_t n_rows);
     weir_status (*forward)(const weir_shape *shape, const weir_block_options *options, const void *weights, const weir_step *step);
 } weir_block;

@@ -154,7 +154,7 @@ static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n
 {
     for (int32_t i = 0; i < n_works; i++) {
         weir_sequence *const sequence = works[i].sequence;
-        const weir_status status = weir_kv_reserve(&sequence->table, sequence->store, sequence->n_computed + works[i].n_rows);
+        const weir_status    status = weir_kv_reserve(&sequence->table, sequence->store, sequence->n_computed + works[i].n_rows);
         if (status == WEIR_EFULL) return WEIR_EFULL;
         works[i].failed = status != WEIR_OK;
         if (works[i].failed) runner->problem = "its last KV page cannot be read back from the disk (memory.disk_dir); check that disk";
@@ -246,6 +246,5 @@ weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *stor
 
 void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works)
 {
-    if (runner->staging != NULL && n_works > 0)
-        weir_tiers_tend(works[0].sequence->store, works, n_works, runner->limits.hot);
+    if (runner->staging != NULL && n_works > 0) weir_tiers_tend(works[0].sequence->store, works, n_works, runner->limits.hot);
 }

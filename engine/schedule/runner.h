@@ -23,7 +23,7 @@ typedef struct weir_work {
     int32_t             first_logit; /* out: index of its first logits row, -1: none */
     int32_t             n_snapshots;
     weir_batch_snapshot snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
-    bool                failed; /* out: pages of the sequence could not be read from disk; it is as in a step that failed, the others are not */
+    bool failed; /* out: pages of the sequence could not be read from disk; it is as in a step that failed, the others are not */
 } weir_work;
 
 typedef struct weir_runner_limits {

@@ -98,8 +98,9 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t evicted_tokens; /* rows that a policy dropped for good */
-    int64_t kv_disk_pages_used;   /* of kv_pages_used and kept texts, on disk */
-    int64_t kv_bytes_out, kv_bytes_back, kv_bytes_read; /* between memory and disk since opening: gone there, come back, read where they are */
+    int64_t kv_disk_pages_used; /* of kv_pages_used and kept texts, on disk */
+    int64_t kv_bytes_out, kv_bytes_back,
+        kv_bytes_read; /* between memory and disk since opening: gone there, come back, read where they are */
     int64_t kv_write_errors, kv_read_errors;
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
 } weir_service_stats;

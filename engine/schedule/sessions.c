@@ -18,8 +18,6 @@
 #include "engine/base/memory.h"
 #include "engine/schedule/session_internal.h"
 
-enum { PIECE_ROWS = 16 * WEIR_PAGE_TOKENS }; /* of a text that is restored beside a disk */
-
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 /* With a disk, what the sequence holds may move like that of others. */
 static void enter(weir_service *service, void *user)
@@ -145,6 +143,15 @@ static void let_go(weir_service *service, void *user)
 
 static bool is_tiered(const weir_sessions *s) { return weir_kv_store_spec(s->service->store)->n_disk_pages > 0; }
 
+/* Of a text that is restored beside a disk, at a time: a small part of memory. */
+static int64_t piece_rows(const weir_sessions *s)
+{
+    enum { MOST_BLOCKS = 16, SHARE = 8 };
+    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
+    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages) / weir_kv_pages_for(spec, 1) / SHARE;
+    return (blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS) * WEIR_PAGE_TOKENS;
+}
+
 /* Pages for so many rows: what was read before is whole, and may move. */
 static void grow(weir_service *service, void *user)
 {
@@ -168,7 +175,7 @@ static void make_place(weir_service *service, void *user)
     w->status = WEIR_EFULL;
     if (pages > weir_service_unclaimed_pages(service) || !weir_prefix_reclaim(service->prefix, pages)) return;
     w->rows = s->sequence.n_tokens;
-    if (is_tiered(s)) w->rows = w->rows < PIECE_ROWS ? w->rows : PIECE_ROWS;
+    if (is_tiered(s) && w->rows > piece_rows(s)) w->rows = piece_rows(s);
     grow(service, w);
     if (w->status != WEIR_OK) {
         weir_sequence_clear(&s->sequence);
@@ -339,7 +346,7 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
         const int64_t end = table->n_pages;
         WEIR_TRY(weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error));
         if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
-        const int64_t rows = end * WEIR_PAGE_TOKENS + PIECE_ROWS;
+        const int64_t rows = end * WEIR_PAGE_TOKENS + piece_rows(s);
         wish          w = { .sessions = s, .rows = rows < n ? rows : n };
         weir_service_call(s->service, grow, &w);
         if (w.status != WEIR_OK)

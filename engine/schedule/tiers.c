@@ -81,6 +81,13 @@ static weir_status demote_kept(weir_kv_store *store, weir_prefix *prefix, int64_
     return WEIR_OK;
 }
 
+/* A disk that stays full is said 1, 2, 4 ... times. */
+static void log_failure(const weir_kv_store *store, const char *why)
+{
+    const int64_t n = weir_kv_residency_of(store).write_errors;
+    if ((n & (n - 1)) == 0) weir_log(WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n, why);
+}
+
 weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *company, const weir_work *works, int32_t n_works, int32_t hot,
                                  int64_t n_blocks, weir_error *error)
 {
@@ -90,7 +97,7 @@ weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *compa
     const sequences all = sequences_of(company, works, n_works);
     status = demote_kept(store, company->prefix, n_blocks, &why);
     while (status == WEIR_OK && weir_kv_store_room(store) < n_blocks) status = demote_oldest(store, &all, hot, &why);
-    if (status == WEIR_EIO) weir_log(WEIR_LOG_WARNING, "KV pages stay in memory: %s", why.text);
+    if (status == WEIR_EIO) log_failure(store, why.text);
     if (company->prefix != NULL && weir_kv_store_room(store) < n_blocks) weir_prefix_reclaim_memory(company->prefix, n_blocks);
     if (weir_kv_store_room(store) >= n_blocks) return WEIR_OK;
     return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s", n_blocks * WEIR_PAGE_TOKENS,

@@ -113,11 +113,12 @@ struct Text {
     }
     weir_status write(const std::string &path, weir_error *error) const
     {
-        const weir_session_text text = { tokens.data(), (int32_t)tokens.size(), (int32_t)marks.size(),
-                                         salt.c_str(),  table.data(),           stride,
-                                         &spec,         nullptr,                marks.data(),          false };
-        size_t                  bytes = 0;
-        const weir_status       status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
+        const weir_session_text text = {
+            tokens.data(), (int32_t)tokens.size(), (int32_t)marks.size(), salt.c_str(), table.data(), stride, &spec, nullptr, marks.data(),
+            false
+        };
+        size_t            bytes = 0;
+        const weir_status status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
         if (status == WEIR_OK) {
             EXPECT_EQ(bytes, std::filesystem::file_size(path));
             EXPECT_EQ(bytes, weir_session_file_bytes(&identity, (int32_t)tokens.size(), (int32_t)marks.size(), salt.size()));

@@ -67,7 +67,7 @@ class Tiers : public ::testing::Test {
         EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "the file has a name";
         std::filesystem::remove_all(folder_);
     }
-    void expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
+    void          expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
     weir_kv_table table()
     {
         weir_kv_table t = {};
@@ -277,8 +277,8 @@ TEST_F(Tiers, KilledProcessesLeaveNothing)
 TEST_F(Tiers, RandomUseKeepsBytesAndCounts)
 {
     open(8, 12);
-    std::mt19937               random(7);
-    std::vector<weir_kv_table> tables;
+    std::mt19937                        random(7);
+    std::vector<weir_kv_table>          tables;
     std::vector<std::map<int64_t, int>> seeds(4); /* of the blocks of each table */
     for (int i = 0; i < 4; i++) tables.push_back(table());
     for (int step = 0; step < 4000; step++) {
@@ -296,9 +296,7 @@ TEST_F(Tiers, RandomUseKeepsBytesAndCounts)
             weir_kv_commit(&t, rows);
             break;
         }
-        case 1:
-            weir_kv_truncate(&t, store_, block >= 0 && random() % 3 == 0 ? block * 64 : t.n_rows);
-            break;
+        case 1: weir_kv_truncate(&t, store_, block >= 0 && random() % 3 == 0 ? block * 64 : t.n_rows); break;
         case 2:
             if (i == k || random() % 4 != 0) break;
             weir_kv_truncate(&t, store_, 0);

@@ -180,7 +180,8 @@ class Allocation : public ::testing::Test {
         const auto run = [&] {
             step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
             for (int i = 0; i < 70; i++) step(&engine, &sequence, 1, WEIR_LOGITS_LAST);
-            weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false }, { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false } };
+            weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false },
+                                    { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false } };
             const float *logits = nullptr;
             ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK) << engine.text();
         };

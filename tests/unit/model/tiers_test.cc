@@ -28,6 +28,18 @@ class Texts {
             sequences_.back()->add(support::some_tokens((size_t)n, 3 + i, engine.n_vocab()));
         }
         logits_.resize(sequences_.size());
+        const weir_company company = { nullptr, running, this };
+        weir_runner_share(engine.runner(), &company);
+    }
+    ~Texts()
+    {
+        const weir_company none = { nullptr, nullptr, nullptr };
+        weir_runner_share(engine_.runner(), &none);
+    }
+    static weir_sequence *running(void *user, int32_t i)
+    {
+        const auto &all = static_cast<Texts *>(user)->sequences_;
+        return (size_t)i < all.size() ? all[(size_t)i]->get() : nullptr;
     }
     void compute(int chunk, int n_single)
     {
@@ -76,8 +88,12 @@ class Texts {
 
 Settings base(const Case &c)
 {
-    return { "kernels.activations=f32", "batch.chunk=128", "kv.tiers.hot=1", std::string("kv.format=") + c.format,
-             "batch.max_sequences=" + std::to_string(c.n_sequences), "model.context=" + std::to_string((c.n_tokens + 63) / 64 * 64) };
+    return { "kernels.activations=f32",
+             "batch.chunk=128",
+             "kv.tiers.hot=1",
+             std::string("kv.format=") + c.format,
+             "batch.max_sequences=" + std::to_string(c.n_sequences),
+             "model.context=" + std::to_string((c.n_tokens + 63) / 64 * 64) };
 }
 
 /* Opens it with memory for about `share` of the blocks that all texts at full length take. */
@@ -86,8 +102,10 @@ void open_small(Engine &engine, const Case &c, const std::string &folder, double
     Settings settings = base(c);
     settings.insert(settings.end(), { "memory.disk=64MiB", "memory.disk_dir=" + folder, "memory.host=1GiB" });
     ASSERT_EQ(engine.open(support::golden(c.model), settings), WEIR_OK) << engine.text();
+    const int64_t block = 64 * weir_engine_plan_of(engine.get())->kv_bytes_per_token, full = (c.n_tokens + 63) / 64 * c.n_sequences;
+    settings[settings.size() - 3] = "memory.disk=" + std::to_string(full * block) + "B"; /* not more, for its books take memory */
+    ASSERT_EQ(engine.open(support::golden(c.model), settings), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
-    const int64_t          block = 64 * plan->kv_bytes_per_token, full = (c.n_tokens + 63) / 64 * c.n_sequences;
     const int64_t          blocks = std::max((int64_t)((double)full * share), least_blocks);
     const size_t           host = weir_plan_total(plan) - plan->kv + plan->kv_open + (size_t)(blocks * block);
     settings.back() = "memory.host=" + std::to_string(host) + "B";
@@ -121,7 +139,10 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
         }
         const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(engine.get()));
         EXPECT_GT(moved.pages_on_disk, 0);
-        EXPECT_GT(moved.bytes_read, moved.bytes_out) << "attention did not read from the disk";
+        if (strcmp(c.model, "mistral") == 0)
+            EXPECT_EQ(moved.bytes_read, 0) << "its window ends before them";
+        else
+            EXPECT_GT(moved.bytes_read, moved.bytes_out) << "attention did not read from the disk";
         EXPECT_LE(moved.pages_in_memory, weir_engine_plan_of(engine.get())->kv_pages - weir_engine_plan_of(engine.get())->kv_disk_pages);
     }
     engine.close();
@@ -131,10 +152,11 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
 INSTANTIATE_TEST_SUITE_P(Formats, Tiers,
                          ::testing::Values(Case{ "qwen3", "f16", 1500, 3 }, Case{ "qwen3", "f32", 4000, 1 }, Case{ "tq", "f16", 1500, 3 },
                                            Case{ "mistral", "f16", 1500, 2 }, Case{ "qwen3", "bf16", 1100, 2 },
-                                           Case{ "qwen3", "q8_0", 1100, 2 }, Case{ "qwen3", "q4_0", 1100, 2 }, Case{ "qwen3", "int8", 1100, 2 },
-                                           Case{ "qwen3", "fp8_e4m3", 1100, 2 }, Case{ "qwen3", "fp8_e5m2", 1100, 2 },
-                                           Case{ "qwen3", "kivi2", 1100, 2 }, Case{ "qwen3", "kivi4/turbo3", 1100, 2 },
-                                           Case{ "tq", "q8_0/kivi8", 1100, 2 }, Case{ "tq", "turbo2", 1100, 2 }, Case{ "tq", "turbo4", 1100, 2 }));
+                                           Case{ "qwen3", "q8_0", 1100, 2 }, Case{ "qwen3", "q4_0", 1100, 2 },
+                                           Case{ "qwen3", "int8", 1100, 2 }, Case{ "qwen3", "fp8_e4m3", 1100, 2 },
+                                           Case{ "qwen3", "fp8_e5m2", 1100, 2 }, Case{ "qwen3", "kivi2", 1100, 2 },
+                                           Case{ "qwen3", "kivi4/turbo3", 1100, 2 }, Case{ "tq", "q8_0/kivi8", 1100, 2 },
+                                           Case{ "tq", "turbo2", 1100, 2 }, Case{ "tq", "turbo4", 1100, 2 }));
 
 /* A plan that could not keep running sequences going is refused with the arithmetic. */
 TEST(TierPlan, MemoryHoldsWhatMustBeHot)
@@ -143,15 +165,19 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     const Case   c = { "qwen3", "f16", 4096, 4 };
     Engine       engine;
     Settings     settings = base(c);
-    settings.insert(settings.end(), { "memory.disk=64MiB", "memory.disk_dir=" + folder.path(), "memory.host=1GiB" });
-    ASSERT_EQ(engine.open(support::golden(c.model), settings), WEIR_OK) << engine.text();
+    settings.insert(settings.end(), { "memory.disk=2MiB", "memory.disk_dir=" + folder.path(), "memory.host=1GiB" });
+    ASSERT_EQ(engine.open(support::golden(c.model), settings, true), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     EXPECT_EQ(plan->kv_disk, (size_t)(plan->kv_disk_pages / 4 * 64 * plan->kv_bytes_per_token));
-    EXPECT_LE(plan->kv_disk, (size_t)64 << 20);
-    EXPECT_EQ(weir_ledger_total(weir_engine_ledger(engine.get()), WEIR_TIER_HOST), weir_plan_total(plan)) << "what is planned is what is held";
+    EXPECT_LE(plan->kv_disk, (size_t)2 << 20);
+    const auto used = [&](weir_account account) { return weir_ledger_used(weir_engine_ledger(engine.get()), WEIR_TIER_HOST, account); };
+    EXPECT_EQ(used(WEIR_ACCOUNT_KV), plan->kv);
+    EXPECT_EQ(used(WEIR_ACCOUNT_ACTIVATIONS), plan->activations);
+    EXPECT_EQ(used(WEIR_ACCOUNT_PAGE_TABLES), plan->page_tables);
+    EXPECT_EQ(used(WEIR_ACCOUNT_TOKENS), plan->tokens);
     const size_t host = weir_plan_total(plan) - plan->kv + (size_t)(12 * 64 * plan->kv_bytes_per_token);
     settings.back() = "memory.host=" + std::to_string(host) + "B";
-    EXPECT_EQ(engine.plan(support::golden(c.model), settings), WEIR_EFULL);
+    EXPECT_EQ(engine.open(support::golden(c.model), settings, true), WEIR_EFULL);
     EXPECT_NE(strstr(engine.text(), "kv.tiers.hot"), nullptr) << engine.text();
     settings.back() = "memory.host=1GiB";
     settings.push_back("memory.disk=1000B");
