@@ -199,11 +199,13 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     plan->kv_rows = wanted * plan->n_slots;
     if (per_block > 0) {
         /* Unless a budget was given, half of what is free is left to others. */
-        size_t        room = plan->cap_is_configured ? left : left / 2;
-        const size_t  block = weir_kv_block_room(spec);
+        const size_t  room = plan->cap_is_configured ? left : left / 2, block = weir_kv_block_room(spec);
         const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots, on_disk = disk_blocks(parts, room);
-        if (on_disk > 0) room -= book_bytes(parts, on_disk * per_block, on_disk * per_block);
-        const int64_t most = INT32_MAX / per_block - on_disk, fit = (int64_t)(room / (block + book_bytes(parts, per_block, 0)));
+        enum { MORE = 64 };
+        const size_t  disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block);
+        const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block) - disk_books + MORE - 1) / MORE;
+        const int64_t most = INT32_MAX / per_block - on_disk,
+                      fit = room > disk_books ? (int64_t)((room - disk_books) / (block + books)) : 0;
         const int64_t blocks = least(least(fit, full), most);
         plan->kv_disk_pages = on_disk * per_block;
         plan->kv_disk = (size_t)on_disk * block;
@@ -222,8 +224,9 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot, rows = parts->config->batch.chunk;
     if (plan->kv_disk_pages == 0) return WEIR_OK;
     const int64_t blocks = (plan->kv_pages - plan->kv_disk_pages) / per_block;
+    const int32_t sequences = plan->n_slots + weir_plan_has_sessions(parts->config, parts->spec, parts->with_service);
     const int64_t full = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
-    const int64_t needed = least(weir_tiers_least_blocks(plan->n_slots, rows, hot), full);
+    const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(error, WEIR_EFULL,
                           "the plan does not fit: memory.host leaves room for %" PRId64
@@ -232,7 +235,7 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
                           " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
                           " for a piece of prompt; raise memory.host, or lower batch.max_sequences, batch.chunk or kv.tiers.hot",
                           blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0, (double)plan->cap / 1048576.0,
-                          (int)plan->n_slots, needed, hot, rows / WEIR_PAGE_TOKENS + 1);
+                          (int)sequences, needed, hot, rows / WEIR_PAGE_TOKENS + 1);
 }
 
 static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)

@@ -7,6 +7,8 @@
 #include "engine/base/memory.h"
 #include "engine/kv/store_internal.h"
 
+enum { HEADS = 64 }; /* KV heads of a layer, at most */
+
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 static int64_t disk_blocks(const weir_kv_spec *spec)
 {
@@ -19,9 +21,18 @@ static size_t own_book_bytes(const weir_kv_spec *spec)
     return (size_t)spec->n_pages * sizeof(int32_t) + (size_t)disk_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
 }
 
+/* What the kernel keeps about address space that was in use once: 8 bytes for 4096. */
+static size_t kernel_bytes(const weir_kv_spec *spec)
+{
+    enum { ENTRY = 8 };
+    const int64_t heads = kv_heads_of(spec);
+    return heads > 0 ? (size_t)(spec->n_pages / heads) * (weir_kv_block_room(spec) / WEIR_SPILL_ALIGNMENT) * ENTRY : 0;
+}
+
 size_t weir_kv_disk_book_bytes(const weir_kv_spec *spec)
 {
-    return spec->n_disk_pages > 0 ? own_book_bytes(spec) + weir_spill_book_bytes(disk_blocks(spec), spec->n_layers) : 0;
+    if (spec->n_disk_pages == 0) return 0;
+    return own_book_bytes(spec) + weir_spill_book_bytes(disk_blocks(spec), spec->n_layers) + kernel_bytes(spec);
 }
 
 static weir_status open_spill(weir_kv_store *store, weir_error *error)
@@ -42,6 +53,11 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
     (void)pthread_mutex_init(&store->lock, NULL);
+    if (spec->n_kv_heads > HEADS)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "KV pages of %" PRId64 " heads do not go to disk, %d at most; set memory.disk to 0",
+                              spec->n_kv_heads, HEADS);
+    WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, kernel_bytes(spec), error));
+    store->kernel_bytes = kernel_bytes(spec);
     WEIR_TRY(weir_ledger_alloc(store->ledger, &store->disk_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(spec), error));
     store->blocks = store->disk_books;
     store->alive = store->blocks + spec->n_pages;
@@ -56,6 +72,7 @@ void kv_residency_close(weir_kv_store *store)
     weir_spill_close(store->spill);
     weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(&store->spec), store->bytes);
     weir_ledger_free(store->ledger, store->disk_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(&store->spec));
+    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->kernel_bytes);
     (void)pthread_mutex_destroy(&store->lock);
 }
 
@@ -120,10 +137,8 @@ void kv_residency_forget(weir_kv_store *store, int32_t number, void *page, size_
 /* All layers of a block to its place in the file, one run each. */
 static weir_status write_block(weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error)
 {
-    enum { HEADS = 64 };
     const int64_t heads = store->spec.n_kv_heads;
     struct iovec  pieces[HEADS];
-    if (heads > HEADS) return weir_error_set(error, WEIR_EUNSUPPORTED, "KV pages of %" PRId64 " heads do not go to disk", heads);
     for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
         for (int64_t h = 0; h < heads; h++)
             pieces[h] = (struct iovec){ pages[(layer * heads + h) * stride], weir_kv_page_room(&store->spec, layer) };
@@ -188,6 +203,7 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
         store->alive[block] = 0;
         weir_spill_give(store->spill, block);
         store->n_resident += heads;
+        WEIR_DASSERT(store->n_resident <= store->spec.n_pages - store->spec.n_disk_pages);
         store->moved.bytes_back += (int64_t)weir_kv_block_room(&store->spec);
     } else {
         store->lost[block] = true;

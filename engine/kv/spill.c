@@ -39,46 +39,44 @@ size_t weir_spill_book_bytes(int64_t n_blocks, int64_t n_parts)
 }
 
 /* Without a name from the start where the file system can, else for a moment. */
-static int open_nameless(const char *folder, int flags)
+static int open_nameless(const char *folder)
 {
     char path[PATH_MAX];
-    int  fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL | flags, 0600);
+    int  fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return fd;
     const int n = snprintf(path, sizeof path, "%s/weir-pages-XXXXXX", folder);
     if (n < 0 || (size_t)n >= sizeof path) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    fd = mkostemp(path, O_CLOEXEC | flags);
+    fd = mkostemp(path, O_CLOEXEC);
     if (fd >= 0) (void)unlink(path);
     return fd;
 }
 
 /* Some file systems take the flag and refuse the transfer: one is tried. */
-static bool transfers(int fd)
+static bool turn_direct(int fd)
 {
-    void *page = NULL;
-    if (posix_memalign(&page, WEIR_SPILL_ALIGNMENT, WEIR_SPILL_ALIGNMENT) != 0) return false;
-    memset(page, 0, WEIR_SPILL_ALIGNMENT);
-    const bool does = pwrite(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT &&
-                      pread(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT && ftruncate(fd, 0) == 0;
+    const int flags = fcntl(fd, F_GETFL);
+    void     *page = NULL;
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
+    bool does = posix_memalign(&page, WEIR_SPILL_ALIGNMENT, WEIR_SPILL_ALIGNMENT) == 0;
+    if (does) memset(page, 0, WEIR_SPILL_ALIGNMENT);
+    does = does && pwrite(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT &&
+           pread(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT && ftruncate(fd, 0) == 0;
     free(page);
+    if (!does) (void)fcntl(fd, F_SETFL, flags);
     return does;
 }
 
 static weir_status open_file(weir_spill *s, weir_error *error)
 {
     struct statfs system;
-    s->fd = open_nameless(s->folder, O_DIRECT);
-    s->is_direct = s->fd >= 0 && transfers(s->fd);
-    if (s->fd >= 0 && !s->is_direct) {
-        (void)close(s->fd);
-        s->fd = -1;
-    }
-    if (s->fd < 0) s->fd = open_nameless(s->folder, 0);
+    s->fd = open_nameless(s->folder);
     if (s->fd < 0)
         return weir_error_set(error, WEIR_EIO, "%s: cannot open a file for KV pages here: %s; set memory.disk_dir to a folder on a disk",
                               s->folder, strerror(errno));
+    s->is_direct = turn_direct(s->fd);
     if (fstatfs(s->fd, &system) == 0 && system.f_type == TMPFS)
         weir_log(WEIR_LOG_WARNING, "%s is memory (tmpfs), so KV pages that go there leave none; set memory.disk_dir to a folder on a disk",
                  s->folder);

@@ -192,6 +192,7 @@ static void *take_page(weir_kv_store *store, page_kind *kind, const void *copy_o
     char *const   page = kind->memory + (size_t)(number - kind->first) * kind->bytes;
     store->n_free--;
     store->n_resident++;
+    WEIR_DASSERT(store->n_resident <= store->spec.n_pages - store->spec.n_disk_pages);
     store->refs[number] = 1;
     if (copy_of != NULL)
         memcpy(page, copy_of, kind->bytes);

@@ -33,6 +33,7 @@ struct weir_kv_store {
     int32_t          *blocks; /* [n_pages] block of the file that holds the page, NO_BLOCK: it is free or in memory */
     int32_t          *alive; /* [blocks of the file] pages that are held */
     bool             *lost; /* [blocks of the file] could not be read */
+    size_t            kernel_bytes; /* charged */
     pthread_mutex_t   lock;
     weir_kv_residency moved;
 };

@@ -143,13 +143,16 @@ static void let_go(weir_service *service, void *user)
 
 static bool is_tiered(const weir_sessions *s) { return weir_kv_store_spec(s->service->store)->n_disk_pages > 0; }
 
-/* Of a text that is restored beside a disk, at a time: a small part of memory. */
+/* Of a text that is restored beside a disk, at a time: what running sequences can spare for sure. */
 static int64_t piece_rows(const weir_sessions *s)
 {
-    enum { MOST_BLOCKS = 16, SHARE = 8 };
+    enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages) / weir_kv_pages_for(spec, 1) / SHARE;
-    return (blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS) * WEIR_PAGE_TOKENS;
+    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages) / weir_kv_pages_for(spec, 1);
+    const int64_t             least =
+        weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk, weir_runner_limits_of(s->service->runner)->hot);
+    const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
+    return (wanted < LEAST_BLOCKS ? LEAST_BLOCKS : wanted < MOST_BLOCKS ? wanted : MOST_BLOCKS) * WEIR_PAGE_TOKENS;
 }
 
 /* Pages for so many rows: what was read before is whole, and may move. */

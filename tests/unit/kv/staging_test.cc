@@ -39,7 +39,8 @@ class Staging : public ::testing::Test {
         folder_ = ::testing::TempDir() + "/staging." + std::to_string(getpid());
         std::filesystem::create_directories(folder_);
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = { layers, kv_heads, dim, dim, formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads, folder_.c_str() };
+        spec_ = { layers,         kv_heads, dim, dim, formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads,
+                  folder_.c_str() };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         const weir_spill_io io = { pwritev, faulty_read };
@@ -99,7 +100,8 @@ class Staging : public ::testing::Test {
                     const char *const page = (const char *)range.pages[h * range.stride + block];
                     const char        want = tag(text, (int)layer * kv_heads + h, block);
                     const bool        right = page[0] == want && page[bytes / 2] == want && page[bytes - 1] == want;
-                    EXPECT_TRUE(right || (zeros && page[0] == 0 && page[bytes - 1] == 0)) << "layer " << layer << " block " << block << " head " << h;
+                    EXPECT_TRUE(right || (zeros && page[0] == 0 && page[bytes - 1] == 0))
+                        << "layer " << layer << " block " << block << " head " << h;
                 }
             split = range.end_split;
             is_last = range.is_last;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -127,6 +128,12 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), block);
     EXPECT_EQ(weir_kv_store_room(store_), 1);
     EXPECT_TRUE(is_cold(t, 1) && !is_cold(t, 0));
+    for (int64_t p = 0; p < 4; p++)
+        for (int h = 0; h < heads; h++) {
+            unsigned char is_backed = 2;
+            ASSERT_EQ(mincore(t.pages[h * t.capacity + p], 4096, &is_backed), 0);
+            EXPECT_EQ(is_backed & 1, p == 1 ? 0 : 1) << "the machine's memory is what the books say";
+        }
     ASSERT_EQ(weir_kv_reserve(&t, store_, 4 * 64 + 1), WEIR_OK);
     write(t, 1, 4);
     for (int p = 0; p < 5; p++) expect_page(t, 1, p);

@@ -227,7 +227,7 @@ TEST_F(Tiers, SessionsLargerThanMemory)
         std::filesystem::remove_all(sessions);
         auto text = prompt(1, 1800);
         start(model, 0);
-        auto more = text;
+        auto       more = text;
         const auto answer = run(text, 20);
         more.insert(more.end(), answer.begin(), answer.end());
         more.insert(more.end(), { 5, 6, 7, 8 });
