@@ -158,15 +158,16 @@ static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t 
            weir_prefix_tree_bytes(&none, parts->spec);
 }
 
-/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an eighth of the room. */
-static int64_t disk_blocks(const weir_plan_parts *parts, size_t room)
+/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an eighth of the room; a quarter for windows, of which
+ * `full` blocks are all. */
+static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t full)
 {
-    enum { FIRST = 64, SHARE = 8 };
+    enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
+    if (parts->spec->n_disk_pages == 0) return 0;
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     const size_t  books = book_bytes(parts, FIRST * per_block, FIRST * per_block) / FIRST + 1;
-    return parts->spec->n_disk_pages > 0
-               ? least(parts->spec->n_disk_pages / per_block, least((int64_t)(room / SHARE / books), INT32_MAX / 2 / per_block))
-               : 0;
+    const int64_t kept = (int64_t)(room / SHARE / books), windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
+    return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block), INT32_MAX / 2 / per_block);
 }
 
 /* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a quarter of what is left. */
@@ -200,7 +201,7 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     if (per_block > 0) {
         /* Unless a budget was given, half of what is free is left to others. */
         const size_t  room = plan->cap_is_configured ? left : left / 2, block = weir_kv_block_room(spec);
-        const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots, on_disk = disk_blocks(parts, room);
+        const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots, on_disk = disk_blocks(parts, room, full);
         enum { MORE = 64 };
         const size_t  disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block);
         const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block) - disk_books + MORE - 1) / MORE;

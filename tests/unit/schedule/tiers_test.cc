@@ -259,6 +259,40 @@ TEST_F(Tiers, SessionsLargerThanMemory)
     std::filesystem::remove_all(sessions);
 }
 
+/* A text is written to a file while others push its blocks to the disk and take them up again. */
+TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
+{
+    const std::string sessions = ::testing::TempDir() + "/moving-sessions." + std::to_string(getpid()), dir = "sessions.dir=" + sessions;
+    std::filesystem::remove_all(sessions);
+    start("qwen3", 14, 75, dir);
+    const auto        kept = prompt(1, 600), one = prompt(2, 1200), two = prompt(3, 1500);
+    const auto        want = run(kept, 20);
+    const auto        want_one = run(one, 20);
+    std::atomic<bool> is_over{ false };
+    std::thread       saver([&] {
+        weir_error              error = {};
+        weir_session_result     result;
+        const weir_session_wish wish = { "moving", nullptr, kept.data(), (int32_t)kept.size() };
+        do EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK) << error.text;
+        while (!is_over);
+    });
+    const auto        want_two = run(two, 20);
+    for (int i = 0; i < 6; i++) {
+        EXPECT_EQ(run(i % 2 ? one : two, 20), i % 2 ? want_one : want_two);
+        EXPECT_EQ(run(kept, 20), want);
+        (void)run(prompt(50 + i, 500));
+    }
+    is_over = true;
+    saver.join();
+    start("qwen3", 0, 0, dir);
+    weir_session_result result;
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(run(kept, 20), want);
+    EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
+    close();
+    std::filesystem::remove_all(sessions);
+}
+
 /* Two long texts at once, in memory for a sixth of them. */
 TEST_F(Tiers, TwoLongTextsShareMemory)
 {
