@@ -246,5 +246,6 @@ weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *stor
 
 void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works)
 {
-    if (runner->staging != NULL && n_works > 0) weir_tiers_tend(works[0].sequence->store, works, n_works, runner->limits.hot);
+    if (runner->staging != NULL && n_works > 0)
+        weir_tiers_tend(works[0].sequence->store, &runner->company, works, n_works, runner->limits.hot);
 }

@@ -104,19 +104,33 @@ weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *compa
                           why.text[0] != '\0' ? why.text : "what may leave it is on disk already; raise memory.host");
 }
 
-void weir_tiers_tend(weir_kv_store *store, const weir_work *works, int32_t n_works, int32_t hot)
+/* Blocks of the works' sequences that are on disk and worth reading, `most` at most. */
+static int64_t cold_blocks(const weir_kv_store *store, const weir_work *works, int32_t n_works, int64_t most)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < n_works; i++) {
+        const weir_kv_table *const table = &works[i].sequence->table;
+        for (int64_t block = table->n_pages - 1; block >= 0 && n < most; block--)
+            n += weir_kv_is_cold(store, table->pages[block]) && !weir_kv_is_lost(store, table->pages[block]);
+    }
+    return n;
+}
+
+void weir_tiers_tend(weir_kv_store *store, const weir_company *company, const weir_work *works, int32_t n_works, int32_t hot)
 {
     const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_room(weir_kv_store_spec(store)) + 1;
-    int64_t       rows = 0, n = 0;
+    int64_t       rows = 0;
     if (weir_kv_residency_of(store).pages_on_disk == 0) return;
     for (int32_t i = 0; i < n_works; i++) rows += works[i].n_rows;
     const int64_t reserve = weir_tiers_least_blocks(n_works, 2 * rows, hot); /* what comes back must not leave again for the next steps */
+    int64_t       n = cold_blocks(store, works, n_works, most);
+    if (n > 0 && demote_kept(store, company->prefix, reserve + n, NULL) != WEIR_OK) return;
     for (int32_t i = 0; i < n_works; i++) {
         const weir_kv_table *const table = &works[i].sequence->table;
-        for (int64_t block = table->n_pages - 1; block >= 0 && n < most && weir_kv_store_room(store) > reserve; block--) {
+        for (int64_t block = table->n_pages - 1; block >= 0 && n > 0 && weir_kv_store_room(store) > reserve; block--) {
             if (!weir_kv_is_cold(store, table->pages[block]) || weir_kv_is_lost(store, table->pages[block])) continue;
             if (weir_kv_bring_back(store, (void *const *)table->pages + block, table->capacity, NULL) != WEIR_OK) return;
-            n++;
+            n--;
         }
     }
 }

@@ -259,6 +259,23 @@ TEST_F(Tiers, SessionsLargerThanMemory)
     std::filesystem::remove_all(sessions);
 }
 
+/* What runs takes memory back from what is only kept, and a read that fails there is not the end of anything. */
+TEST_F(Tiers, BlocksComeBack)
+{
+    start("qwen3", 0);
+    const auto text = prompt(1, 1000), other = prompt(2, 1900);
+    const auto want = run(text, 60);
+    start("qwen3", 26, 60);
+    (void)run(text, 1);
+    (void)run(other); /* pushes it out */
+    const int64_t before = stats().kv_bytes_back;
+    EXPECT_EQ(run(text, 60), want);
+    EXPECT_EQ(usage_.n_cached, 999);
+    EXPECT_GT(stats().kv_bytes_back - before, 5 * block_);
+    EXPECT_EQ(stats().dropped_tokens, 0);
+    expect_within();
+}
+
 /* A text is written to a file while others push its blocks to the disk and take them up again. */
 TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
 {
