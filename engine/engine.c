@@ -236,7 +236,10 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
                                                 .k_format = engine->plan.k_format,
                                                 .v_format = engine->plan.v_format,
                                                 .wide_format = engine->plan.wide_format,
-                                                .wide_layers = engine->plan.wide_layers } };
+                                                .wide_layers = engine->plan.wide_layers,
+                                                .kv_per_request = engine->plan.kv_per_request,
+                                                .kv_per_client = engine->plan.kv_per_key,
+                                                .kv_is_lossy = weir_kv_any_lossy(engine->kv_formats, weir_model_kv_layers(engine->model)) } };
     if (strcmp(engine->config.kv.reuse, "on") == 0 && weir_kv_pages_for(weir_kv_store_spec(engine->store), 1) > 0) {
         const weir_prefix_limits limits = { .n_nodes = engine->plan.kv_pages / weir_kv_pages_for(weir_kv_store_spec(engine->store), 1),
                                             .n_snapshots = engine->plan.n_snapshots,

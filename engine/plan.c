@@ -253,6 +253,24 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
     }
 }
 
+/* A budget that cannot hold 64 tokens would refuse everything. */
+static weir_status check_budget(int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error)
+{
+    const int64_t least_bytes = (int64_t)(weir_kv_block_room(spec) + weir_kv_open_rows_bytes(spec));
+    if (budget == 0 || budget >= least_bytes) return WEIR_OK;
+    return weir_error_set(error, WEIR_ECONFIG, "%s = %" PRId64 "B: 64 tokens take %" PRId64 " bytes of KV; raise it, or 0B for no budget",
+                          key, budget, least_bytes);
+}
+
+static weir_status plan_budgets(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
+{
+    if (!parts->with_server) return WEIR_OK;
+    plan->kv_per_request = parts->config->server.kv_per_request;
+    plan->kv_per_key = parts->config->server.kv_per_key;
+    WEIR_TRY(check_budget(plan->kv_per_request, "server.kv_per_request", parts->spec, error));
+    return check_budget(plan->kv_per_key, "server.kv_per_key", parts->spec, error);
+}
+
 weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const weir_config *const config = parts->config;
@@ -273,6 +291,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .disk_cap = (size_t)config->memory.disk,
                          .kv_bytes_per_token = (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
     describe_formats(plan, parts);
+    WEIR_TRY(plan_budgets(plan, parts, error));
     (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(parts->model));
 
     /* What grows with the window takes from it: a first window is found without any of it, a second within what the first one asks for;
@@ -287,6 +306,11 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;
     return weir_plan_total(plan) <= plan->cap ? WEIR_OK : too_small(plan, error);
+}
+
+static weir_status print_budget(weir_buffer *out, const char *text, int64_t bytes)
+{
+    return bytes == 0 ? WEIR_OK : weir_buffer_format(out, "  %-22s %12.1f MiB\n", text, (double)bytes / (1024.0 * 1024.0));
 }
 
 weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
@@ -314,6 +338,8 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     if (plan->kv_disk_pages > 0)
         WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)\n", "kv on disk", (double)plan->kv_disk / mib,
                                     (double)plan->disk_cap / mib));
+    WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
+    WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
     return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
                               (int)plan->trained_context);
 }
@@ -353,8 +379,10 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
                                 plan->kv_format, plan->k_format, plan->v_format, (int)plan->wide_layers, plan->wide_format));
     WEIR_TRY(weir_buffer_format(out,
                                 "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
-                                ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu}",
-                                plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_open));
+                                ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu, \"per_request\": %" PRId64
+                                ", \"per_key\": %" PRId64 "}",
+                                plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_open,
+                                plan->kv_per_request, plan->kv_per_key));
     return weir_buffer_format(out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n", (int)plan->window,
                               (int)plan->trained_context, (int)plan->n_slots);
 }

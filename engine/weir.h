@@ -44,6 +44,7 @@ typedef struct weir_plan {
     char    kv_format[80], k_format[16], v_format[16]; /* as printed, with the layers that differ; of the layers between them */
     int32_t wide_layers;                    /* first and last layers that have wide_format */
     char    wide_format[32];
+    int64_t kv_per_request, kv_per_key;     /* budgets of a server, in bytes; 0: none */
 } weir_plan;
 size_t weir_plan_total(const weir_plan *plan); /* at most `cap` */
 

@@ -3,6 +3,7 @@
 
 #include "kernels/onednn/weight.h"
 #include "kernels/ref/dequantise.h"
+#include "kernels/x86/dense.h"
 #include "kernels/x86/tiles.h"
 
 static bool is_dense(weir_dtype dtype)
@@ -40,21 +41,31 @@ static weir_status check_source(const weir_matrix_source *source, weir_error *er
     return WEIR_OK;
 }
 
+/* oneDNN where this stream's level has a packed kernel of its, which is the fastest; own panels elsewhere, which keep the file's bits. */
+static weir_status plan_dense(weir_weight *plan, const weir_caps *caps, const weir_matrix_source *source, bool fast)
+{
+    const bool half = fast && fits_bf16(source->dtype);
+    plan->layout = WEIR_LAYOUT_ONEDNN;
+    plan->dtype = half ? WEIR_BF16 : WEIR_F32;
+    const weir_status status = (half ? caps->avx512_bf16 : caps->x86_v4)
+                                   ? weir_onednn_plan(&plan->bytes, plan->dtype, source->n_out, source->n_in)
+                                   : WEIR_EUNSUPPORTED;
+    if (status != WEIR_EUNSUPPORTED) return status;
+    plan->layout = WEIR_LAYOUT_DENSE;
+    plan->dtype = weir_dense_dtype(source->dtype);
+    return weir_dense_bytes(&plan->bytes, plan->dtype, source->n_out, source->n_in) ? WEIR_OK : WEIR_EINVAL;
+}
+
 weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source, weir_activations activations,
                              weir_error *error)
 {
-    (void)stream; /* every host has kernels for both layouts */
     WEIR_TRY(check_source(source, error));
     weir_weight planned = { .n_out = source->n_out, .n_in = source->n_in, .dtype = source->dtype, .layout = WEIR_LAYOUT_TILES };
     const bool  fast = activations == WEIR_ACTIVATIONS_FAST;
     if (!fast || !weir_dtype_of(source->dtype).quantised) {
-        weir_onednn_form form;
-        if (weir_onednn_plan(&form, source->n_out, source->n_in, fast && fits_bf16(source->dtype)) != WEIR_OK)
+        if (plan_dense(&planned, weir_stream_caps(stream), source, fast) != WEIR_OK)
             return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
                                   (long long)source->n_in);
-        planned.layout = WEIR_LAYOUT_ONEDNN;
-        planned.dtype = form.dtype;
-        planned.bytes = form.bytes;
     } else if (!weir_tiles_bytes(&planned.bytes, source->dtype, source->n_out, source->n_in)) {
         return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s, %lld x %lld: no tile layout", weir_dtype_of(source->dtype).name,
                               (long long)source->n_out, (long long)source->n_in);
@@ -77,34 +88,57 @@ static weir_status pack_tiles(const weir_weight *plan, int32_t n_threads, const 
     return (weir_status)failed;
 }
 
+static weir_status pack_dense(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+{
+    const int64_t panels = weir_dense_panels(plan->n_out);
+    const size_t  panel_bytes = weir_dense_panel_bytes(plan->dtype, plan->n_in);
+    int           failed = WEIR_OK;
+#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
+    for (int64_t p = 0; p < panels; p++) {
+        float       rows[WEIR_DENSE_PANEL * WEIR_DENSE_CHUNK];
+        char *const panel = memory + (size_t)p * panel_bytes;
+        const int   status = (int)weir_dense_pack_panel(panel, source->data, source->dtype, source->n_out, source->n_in, p, rows);
+        failed = status > failed ? status : failed;
+    }
+    return (weir_status)failed;
+}
+
 static weir_status pack_onednn(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
 {
-    weir_onednn_form form;
-    WEIR_TRY(weir_onednn_plan(&form, plan->n_out, plan->n_in, plan->dtype == WEIR_BF16));
-    if (form.bytes != plan->bytes || form.dtype != plan->dtype) return WEIR_EINVAL;
     const int64_t panels = (plan->n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL;
     int           failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
         float     rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB of a stack of megabytes */
-        const int status = (int)weir_onednn_pack_panel(memory, form, source->data, source->dtype, source->n_out, source->n_in, p, rows);
+        const int status =
+            (int)weir_onednn_pack_panel(memory, plan->dtype, source->data, source->dtype, source->n_out, source->n_in, p, rows);
         failed = status > failed ? status : failed;
     }
     if (failed) return (weir_status)failed;
     weir_onednn_weight *state = NULL;
-    WEIR_TRY(weir_onednn_open(&state, memory, form, plan->n_out, plan->n_in));
+    WEIR_TRY(weir_onednn_open(&state, memory, plan->bytes, plan->dtype, plan->n_out, plan->n_in));
     plan->packed_state = state;
     return WEIR_OK;
+}
+
+static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+{
+    switch (plan->layout) {
+    case WEIR_LAYOUT_TILES: return pack_tiles(plan, n_threads, source, memory);
+    case WEIR_LAYOUT_DENSE: return pack_dense(plan, n_threads, source, memory);
+    case WEIR_LAYOUT_ONEDNN: return pack_onednn(plan, n_threads, source, memory);
+    case WEIR_LAYOUT_ROWS: break;
+    }
+    return WEIR_EINVAL;
 }
 
 weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
 {
     WEIR_ASSERT(plan->n_out == source->n_out && plan->n_in == source->n_in && ((uintptr_t)memory & 63) == 0);
     WEIR_TRY(check_source(source, error));
-    const bool is_tiles = plan->layout == WEIR_LAYOUT_TILES;
-    WEIR_ASSERT(!is_tiles || plan->dtype == source->dtype);
-    const int32_t     n_threads = weir_stream_threads(stream);
-    const weir_status status = is_tiles ? pack_tiles(plan, n_threads, source, memory) : pack_onednn(plan, n_threads, source, memory);
+    WEIR_ASSERT(plan->layout != WEIR_LAYOUT_TILES || plan->dtype == source->dtype);
+    WEIR_ASSERT(plan->layout != WEIR_LAYOUT_DENSE || plan->dtype == weir_dense_dtype(source->dtype));
+    const weir_status status = pack(plan, weir_stream_threads(stream), source, memory);
     if (status == WEIR_EFORMAT)
         return weir_error_set(error, status, "it holds a number that is not finite: the file is damaged, or was converted wrongly");
     if (status != WEIR_OK)

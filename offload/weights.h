@@ -8,8 +8,8 @@ extern "C" {
 
 /* How activations meet the weights (`kernels.activations`). */
 typedef enum weir_activations {
-    WEIR_ACTIVATIONS_FAST, /* int8 for quantised weights, bf16 for f16, bf16 and f8 ones, f32 for f32 */
-    WEIR_ACTIVATIONS_F32,  /* exact: weights are expanded to f32 (4 bytes each)                      */
+    WEIR_ACTIVATIONS_FAST, /* int8 for quantised weights; bf16 for f16, bf16 and f8 ones where there is AVX-512 BF16; else f32 */
+    WEIR_ACTIVATIONS_F32,  /* exact: weights are expanded to f32 (4 bytes each) if their kernel takes no f16 or bf16          */
 } weir_activations;
 
 /* A matrix as it lies in the file: n_out rows of n_in elements, unaligned. */

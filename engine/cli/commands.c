@@ -57,6 +57,8 @@ static const weir_option serve_options[] = {
     KEY_OPTION("max-sequences", "N", "batch.max_sequences"),
     KEY_OPTION("queue", "N", "batch.queue"),
     KEY_OPTION("chunk", "N", "batch.chunk"),
+    KEY_OPTION("kv-per-request", "SIZE", "server.kv_per_request"),
+    KEY_OPTION("kv-per-key", "SIZE", "server.kv_per_key"),
     KEY_OPTION("metrics-compat", "NAME", "server.metrics_compat"),
     KEY_OPTION("reasoning-field", "NAME", "server.reasoning_field"),
     { .name = "plan", .type = WEIR_OPTION_FLAG, .help = "Print the memory plan and exit; exit code 3 when it does not fit." },

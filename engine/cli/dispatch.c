@@ -106,6 +106,15 @@ static const weir_command *find_command(const weir_command *commands, size_t n, 
     return NULL;
 }
 
+/* `word` begins commands of two words. */
+static bool is_family(const weir_program *program, const char *word)
+{
+    const size_t n = strlen(word);
+    for (size_t i = 0; i < program->n_commands; i++)
+        if (strncmp(program->commands[i].name, word, n) == 0 && program->commands[i].name[n] == ' ') return true;
+    return false;
+}
+
 static int unknown_command(const weir_program *program, int argc, const char *const *argv)
 {
     char         name[160];
@@ -181,17 +190,30 @@ static int run(const weir_program *program, const weir_command *command, int arg
     return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);
 }
 
-/* The list of commands: asked for, or in place of a command. */
-static int print_commands(const weir_program *program, bool asked)
+/* The list of commands, or of those of a family (NULL: all): asked for, or in place of a command. */
+static int print_commands(const weir_program *program, const char *family, bool asked)
 {
     weir_buffer text = { 0 };
     int         code = WEIR_EXIT_FAILED;
-    if (weir_commands_help(&text, program->name, program->commands, program->n_commands) == WEIR_OK) {
+    if (weir_commands_help(&text, program->name, family, program->commands, program->n_commands) == WEIR_OK) {
         code = asked ? weir_print(&text) : WEIR_EXIT_USAGE;
         if (!asked) (void)fwrite(text.data, 1, text.size, stderr);
     }
     weir_buffer_free(&text);
     return code;
+}
+
+static bool asks_for_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
+
+/* What follows `weir help`: nothing, a command, or a family of them. */
+static int print_help(const weir_program *program, int argc, const char *const *argv)
+{
+    int n_words = 0;
+    if (argc == 0 || asks_for_help(argv[0])) return print_commands(program, NULL, true);
+    const weir_command *const command = find_command(program->commands, program->n_commands, argc, argv, &n_words);
+    if (command != NULL && n_words == argc) return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_HELP, .command = command });
+    if (argc == 1 && is_family(program, argv[0])) return print_commands(program, argv[0], true);
+    return unknown_command(program, argc, argv);
 }
 
 int weir_main(const weir_program *program, int argc, const char *const *argv)
@@ -202,10 +224,13 @@ int weir_main(const weir_program *program, int argc, const char *const *argv)
         WEIR_ASSERT(command != NULL);
         return run(program, command, argc > 0 ? argc - 1 : 0, argv + 1);
     }
-    if (argc < 2) return print_commands(program, false);
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return print_commands(program, true);
+    if (argc < 2) return print_commands(program, NULL, false);
+    if (asks_for_help(argv[1])) return print_commands(program, NULL, true);
+    if (strcmp(argv[1], "help") == 0) return print_help(program, argc - 2, argv + 2);
     if (strcmp(argv[1], "--version") == 0) return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_VERSION });
     const weir_command *const command = find_command(program->commands, program->n_commands, argc - 1, argv + 1, &n_words);
+    if (command == NULL && is_family(program, argv[1]) && (argc == 2 || asks_for_help(argv[2])))
+        return print_commands(program, argv[1], argc > 2);
     if (command == NULL) return unknown_command(program, argc - 1, argv + 1);
     return run(program, command, argc - 1 - n_words, argv + 1 + n_words);
 }

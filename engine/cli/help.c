@@ -81,17 +81,20 @@ weir_status weir_command_help(weir_buffer *out, const char *program, const weir_
     return group_help(out, &weir_common_options);
 }
 
-weir_status weir_commands_help(weir_buffer *out, const char *program, const weir_command *commands, size_t n)
+weir_status weir_commands_help(weir_buffer *out, const char *program, const char *family, const weir_command *commands, size_t n)
 {
-    WEIR_TRY(weir_buffer_format(out, "Usage: %s COMMAND [options]\n\nRuns large language models within a memory budget.\n\nCommands:\n",
-                                program));
+    const char *const word = family != NULL ? family : "", *const space = family != NULL ? " " : "";
+    const size_t length = strlen(word);
+    WEIR_TRY(weir_buffer_format(out, "Usage: %s %s%sCOMMAND [options]\n\n%sCommands:\n", program, word, space,
+                                family == NULL ? "Runs large language models within a memory budget.\n\n" : ""));
     for (size_t i = 0; i < n; i++) {
+        if (family != NULL && (strncmp(commands[i].name, word, length) != 0 || commands[i].name[length] != ' ')) continue;
         WEIR_TRY(weir_buffer_format(out, "  %-18s", commands[i].name));
         WEIR_TRY(wrapped(out, commands[i].summary, 20, 20));
     }
     return weir_buffer_format(out,
-                              "\n`%s COMMAND --help` lists the options of a command,\n"
+                              "\n`%s %s%sCOMMAND --help` lists the options of a command,\n"
                               "`%s COMMAND --help-config` every key of the configuration.\n"
                               "Without --model, commands use the bundled demo model.\n",
-                              program, program);
+                              program, word, space, program);
 }

@@ -73,9 +73,10 @@ bool        weir_argument_given(const weir_arguments *arguments, const char *nam
 int64_t     weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise);
 size_t      weir_argument_numbers(const weir_arguments *arguments, const char *name, int64_t out[WEIR_OPTION_NUMBERS]); /* 0: not given */
 
-/* Help of one command, at most 100 columns; the list of commands. */
+/* Help of one command, at most 100 columns; the list of commands, or of those that begin with `family` (NULL: all). */
 WEIR_MUST_CHECK weir_status weir_command_help(weir_buffer *out, const char *program, const weir_command *command);
-WEIR_MUST_CHECK weir_status weir_commands_help(weir_buffer *out, const char *program, const weir_command *commands, size_t n);
+WEIR_MUST_CHECK weir_status weir_commands_help(weir_buffer *out, const char *program, const char *family, const weir_command *commands,
+                                               size_t n);
 
 #ifdef __cplusplus
 }

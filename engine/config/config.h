@@ -54,6 +54,7 @@ typedef struct weir_config {
     struct {
         weir_config_text host, api_key, api_key_file;
         int64_t          port, body_limit, header_limit, max_connections, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
+        int64_t          kv_per_request, kv_per_key;
         bool             insecure;
         weir_config_text on_overflow, metrics_compat, reasoning_field;
     } server;

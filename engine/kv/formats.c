@@ -63,6 +63,13 @@ void weir_kv_choice_fill(weir_kv_pair *out, int64_t n_layers, const weir_kv_choi
     for (int64_t i = 0; i < n_layers; i++) out[i] = i < choice->n_wide || i >= n_layers - choice->n_wide ? choice->wide : choice->rest;
 }
 
+bool weir_kv_any_lossy(const weir_kv_pair *formats, int64_t n_layers)
+{
+    for (int64_t i = 0; i < n_layers; i++)
+        if (weir_kv_is_lossy(formats[i].k) || weir_kv_is_lossy(formats[i].v)) return true;
+    return false;
+}
+
 void weir_kv_choice_print(char out[WEIR_KV_FORMATS_TEXT], const weir_kv_choice *choice)
 {
     char rest[WEIR_KV_PAIR_TEXT], wide[WEIR_KV_PAIR_TEXT];

@@ -23,6 +23,8 @@ typedef struct weir_kv_choice {
     int64_t      n_wide;
 } weir_kv_choice;
 void weir_kv_choice_fill(weir_kv_pair *out, int64_t n_layers, const weir_kv_choice *choice);
+/* Some layer keeps less than 16-bit floats: answers may differ from those over exact rows, and say so. */
+bool weir_kv_any_lossy(const weir_kv_pair *formats, int64_t n_layers);
 /* "q8_0/turbo4", or "q8_0/turbo4, f16 in the first and last 2 layers". */
 void weir_kv_choice_print(char out[WEIR_KV_FORMATS_TEXT], const weir_kv_choice *choice);
 

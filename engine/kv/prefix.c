@@ -14,6 +14,9 @@ typedef struct node {
     int32_t  tokens[RUN];
     int32_t  n_tokens; /* 0: a salt */
     int32_t  parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
+    int32_t  n_used; /* children that are marked as used */
+    int32_t  tip; /* its place in `tips`, NONE: not there */
+    bool     is_used; /* marked: a sequence used its pages when that was looked at last */
     uint64_t last_use;
 } node;
 _Static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
@@ -39,8 +42,11 @@ struct weir_prefix {
     void             **pages;  /* [n_nodes, heads] */
     slot              *slots;  /* [n_snapshots] */
     float             *states; /* [n_snapshots, snapshot_bytes] */
-    size_t             node_bytes, page_bytes, slot_bytes, state_bytes;
+    size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes;
     int64_t            heads;
+    int32_t           *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
+    int32_t            n_tips;
+    int64_t            n_used;   /* marked nodes */
     bool               is_paged; /* whole runs only (store.h 5) */
     int32_t            free_node, parent_in_use; /* of the node that is being made: not dropped with its last text */
     uint64_t           clock;
@@ -62,14 +68,14 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
     return prefix->limits.n_nodes >= 0 && prefix->limits.n_nodes < INT32_MAX - 64 && prefix->limits.n_snapshots >= 0 &&
            weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
            weir_mul_size(&prefix->page_bytes, nodes, (size_t)prefix->heads * sizeof(void *)) &&
-           weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
+           weir_mul_size(&prefix->tip_bytes, nodes, sizeof(int32_t)) && weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
            weir_mul_size(&prefix->state_bytes, slots, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63);
 }
 
 size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec)
 {
     weir_prefix prefix = { .limits = *limits };
-    return measure(&prefix, spec) ? prefix.node_bytes + prefix.page_bytes : SIZE_MAX;
+    return measure(&prefix, spec) ? prefix.node_bytes + prefix.page_bytes + prefix.tip_bytes : SIZE_MAX;
 }
 
 size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
@@ -83,6 +89,7 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
 {
     WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->nodes, WEIR_ACCOUNT_PAGE_TABLES, p->node_bytes, error));
     if (p->page_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->pages, WEIR_ACCOUNT_PAGE_TABLES, p->page_bytes, error));
+    WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->tips, WEIR_ACCOUNT_PAGE_TABLES, p->tip_bytes, error));
     if (p->slot_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error));
     if (p->state_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS, p->state_bytes, error));
     return WEIR_OK;
@@ -103,7 +110,7 @@ weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledge
     }
     const int32_t n = (int32_t)node_count(limits);
     for (int32_t i = 0; i < n; i++)
-        prefix->nodes[i] = (node){ .parent = NONE, .child = NONE, .snapshot = NONE, .next = i + 1 < n ? i + 1 : NONE };
+        prefix->nodes[i] = (node){ .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = i + 1 < n ? i + 1 : NONE };
     prefix->nodes[FOREST].next = NONE;
     prefix->free_node = FOREST + 1;
     prefix->parent_in_use = NONE;
@@ -132,6 +139,7 @@ void weir_prefix_close(weir_prefix *prefix)
     if (prefix->nodes != NULL && (prefix->page_bytes == 0 || prefix->pages != NULL)) drop_all(prefix, FOREST);
     weir_ledger_free(prefix->ledger, prefix->nodes, WEIR_ACCOUNT_PAGE_TABLES, prefix->node_bytes);
     weir_ledger_free(prefix->ledger, prefix->pages, WEIR_ACCOUNT_PAGE_TABLES, prefix->page_bytes);
+    weir_ledger_free(prefix->ledger, prefix->tips, WEIR_ACCOUNT_PAGE_TABLES, prefix->tip_bytes);
     weir_ledger_free(prefix->ledger, prefix->slots, WEIR_ACCOUNT_SNAPSHOTS, prefix->slot_bytes);
     weir_ledger_free(prefix->ledger, prefix->states, WEIR_ACCOUNT_SNAPSHOTS, prefix->state_bytes);
     free(prefix);
@@ -198,16 +206,55 @@ static void attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------------------------------- */
-/* Nobody but the tree uses its pages (invariant 2: then nobody uses those below either). */
+/* Nobody but the tree uses its pages. */
 static bool is_idle(const weir_prefix *p, int32_t index)
 {
     return p->heads == 0 || weir_kv_page_refs(p->store, pages_of(p, index)[0]) == 1;
+}
+
+/* ---- which nodes are used ----
+ * References end without a word when a sequence lets its pages go, and begin only here: nodes are marked when a sequence takes or gives their
+ * pages, and unmarked from the tips up when the count is asked for. What is above a used tip cannot be dropped, used or not. */
+static void add_tip(weir_prefix *p, int32_t index)
+{
+    p->nodes[index].tip = p->n_tips;
+    p->tips[p->n_tips++] = index;
+}
+
+static void remove_tip(weir_prefix *p, int32_t index)
+{
+    const int32_t place = p->nodes[index].tip, last = p->tips[--p->n_tips];
+    p->tips[place] = last;
+    p->nodes[last].tip = place;
+    p->nodes[index].tip = NONE;
+}
+
+static void mark(weir_prefix *p, int32_t index)
+{
+    if (p->heads == 0 || p->nodes[index].is_used) return;
+    const int32_t parent = p->nodes[index].parent;
+    p->nodes[index].is_used = true;
+    p->n_used++;
+    if (p->nodes[index].n_used == 0) add_tip(p, index);
+    if (p->nodes[parent].n_used++ == 0 && p->nodes[parent].tip != NONE) remove_tip(p, parent);
+}
+
+static void unmark(weir_prefix *p, int32_t index)
+{
+    if (!p->nodes[index].is_used) return;
+    const int32_t parent = p->nodes[index].parent;
+    WEIR_ASSERT(p->nodes[index].n_used == 0);
+    remove_tip(p, index);
+    p->nodes[index].is_used = false;
+    p->n_used--;
+    if (--p->nodes[parent].n_used == 0 && p->nodes[parent].is_used) add_tip(p, parent);
 }
 
 static void drop_leaf(weir_prefix *p, int32_t index)
 {
     node *const leaf = &p->nodes[index];
     WEIR_ASSERT(leaf->child == NONE);
+    unmark(p, index);
     while (leaf->snapshot != NONE) unlink_slot(p, leaf->snapshot);
     for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++)
         if (n->text[0] != '\0' && n->node == index) *n = (name){ .text = "" };
@@ -219,13 +266,13 @@ static void drop_leaf(weir_prefix *p, int32_t index)
     p->stats.n_tokens -= leaf->n_tokens;
     p->stats.dropped_tokens += leaf->n_tokens;
     const int32_t parent = leaf->parent;
-    *leaf = (node){ .parent = NONE, .child = NONE, .snapshot = NONE, .next = p->free_node };
+    *leaf = (node){ .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = p->free_node };
     p->free_node = index;
     const bool is_empty_salt = parent != FOREST && p->nodes[parent].n_tokens == 0 && p->nodes[parent].child == NONE;
     if (is_empty_salt && parent != p->parent_in_use) drop_leaf(p, parent);
 }
 
-static bool is_in_memory(const weir_prefix *p, int32_t index) { return p->heads > 0 && !weir_kv_is_cold(p->store, pages_of(p, index)[0]); }
+static bool is_cold(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_cold(p->store, pages_of(p, index)[0]); }
 
 static bool is_lost(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_lost(p->store, pages_of(p, index)[0]); }
 
@@ -237,7 +284,7 @@ static int32_t worst_leaf(const weir_prefix *p, bool in_memory)
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&p->limits); i++) {
         const node *const n = &p->nodes[i];
         if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE || !is_idle(p, i)) continue;
-        if (in_memory && !is_in_memory(p, i)) continue;
+        if (in_memory && is_cold(p, i)) continue;
         const bool is_dead = has_states(p) && n->snapshot == NONE;
         if (worst != NONE && (worst_is_dead > is_dead || (worst_is_dead == is_dead && p->nodes[worst].last_use <= n->last_use))) continue;
         worst = i;
@@ -262,7 +309,7 @@ int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int3
     int32_t n = 0;
     for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const run = &prefix->nodes[i];
-        if (run->parent == NONE || run->n_tokens == 0 || !is_idle(prefix, i) || !is_in_memory(prefix, i)) continue;
+        if (run->parent == NONE || run->n_tokens == 0 || !is_idle(prefix, i) || is_cold(prefix, i)) continue;
         int32_t at = n;
         while (at > 0 && run->last_use < node_of(prefix, blocks[at - 1])->last_use) at--;
         if (at == most) continue;
@@ -286,12 +333,32 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
     }
 }
 
-int64_t weir_prefix_reclaimable(const weir_prefix *prefix)
+/* Adds the nodes below and at this one that could be dropped; false: this one could not. */
+static bool walk_idle(const weir_prefix *p, int32_t index, int64_t *n)
+{
+    bool is_free = p->nodes[index].n_tokens == 0 || is_idle(p, index);
+    for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next) is_free = walk_idle(p, child, n) && is_free;
+    *n += is_free && p->nodes[index].n_tokens > 0;
+    return is_free;
+}
+
+int64_t weir_prefix_idle_pages(const weir_prefix *prefix)
 {
     int64_t n = 0;
-    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++)
-        if (prefix->nodes[i].parent != NONE && prefix->nodes[i].n_tokens > 0 && is_idle(prefix, i)) n += prefix->heads;
-    return n;
+    (void)walk_idle(prefix, FOREST, &n);
+    return n * prefix->heads;
+}
+
+/* What an idle tip leaves in its place was looked at before. */
+int64_t weir_prefix_reclaimable(weir_prefix *prefix)
+{
+    for (int32_t place = prefix->n_tips - 1; place >= 0; place--) {
+        for (int32_t i = prefix->tips[place]; prefix->nodes[i].tip != NONE && is_idle(prefix, i);) {
+            unmark(prefix, i);
+            i = prefix->nodes[i].parent;
+        }
+    }
+    return (prefix->stats.n_nodes - prefix->n_used) * prefix->heads;
 }
 
 /* A node under `parent`; NONE when all are in use. */
@@ -306,7 +373,8 @@ static int32_t new_node(weir_prefix *p, int32_t parent)
     }
     const int32_t index = p->free_node;
     p->free_node = p->nodes[index].next;
-    p->nodes[index] = (node){ .parent = parent, .child = NONE, .snapshot = NONE, .next = p->nodes[parent].child, .last_use = p->clock };
+    p->nodes[index] =
+        (node){ .parent = parent, .child = NONE, .snapshot = NONE, .tip = NONE, .next = p->nodes[parent].child, .last_use = p->clock };
     p->nodes[parent].child = index;
     return index;
 }
@@ -387,6 +455,7 @@ static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--) {
         p->nodes[i].last_use = p->clock;
         if (p->heads > 0) weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, i));
+        mark(p, i);
     }
     WEIR_ASSERT(page == -1);
     weir_kv_commit(&sequence->table, end->at);
@@ -440,21 +509,44 @@ static void copy_pages(weir_prefix *p, int32_t index, const weir_sequence *seque
         weir_kv_page_hold(p->store, own);
         pages_of(p, index)[h] = own;
     }
+    mark(p, index);
 }
 
-/* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is made longer or was lost by the disk, or a new one. */
-static int32_t keep_run(weir_prefix *p, int32_t parent, const weir_sequence *sequence, int32_t at, int32_t n)
+/* The sequence computed what the node has: equal bits, so its own whole page is given up for the node's. */
+static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_t page)
 {
-    int32_t same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
-    if (index != NONE && same == n && !(same == p->nodes[index].n_tokens && is_lost(p, index))) return index;
-    const bool grows = index != NONE && same == p->nodes[index].n_tokens;
-    if (grows)
+    void **const own = sequence->table.pages + page;
+    if (p->heads == 0 || own[0] == pages_of(p, index)[0]) return;
+    for (int64_t h = 0; h < p->heads; h++) {
+        weir_kv_page_drop(p->store, own[h * sequence->table.capacity]);
+        own[h * sequence->table.capacity] = NULL;
+    }
+    weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, index));
+    mark(p, index);
+}
+
+/* The node has these tokens, and its page is on disk with no other user, or lost there: the sequence's own, in memory, is better. */
+static bool is_worse(const weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page)
+{
+    return is_cold(p, index) && (is_lost(p, index) || is_idle(p, index)) && !weir_kv_is_cold(p->store, sequence->table.pages[page]);
+}
+
+/* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is made longer or gets a better page, or a new one. */
+static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at, int32_t n)
+{
+    int32_t    same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
+    const bool is_whole = index != NONE && same == p->nodes[index].n_tokens;
+    if (index != NONE && same == n && !(is_whole && is_worse(p, index, sequence, at / RUN))) {
+        if (n == RUN && !is_lost(p, index)) adopt(p, index, sequence, at / RUN);
+        return index;
+    }
+    if (is_whole)
         drop_pages(p, index); /* its rows are in the sequence's pages too */
     else
         index = new_node(p, parent);
     if (index == NONE) return NONE;
     node *const run = &p->nodes[index];
-    if (!grows) p->stats.n_nodes++;
+    if (!is_whole) p->stats.n_nodes++;
     p->stats.n_tokens += n - run->n_tokens;
     memcpy(run->tokens, sequence->tokens + at, (size_t)n * sizeof *run->tokens);
     run->n_tokens = n;
@@ -471,8 +563,8 @@ static int32_t keep_salt(weir_prefix *p, const char *salt)
     return index;
 }
 
-int32_t weir_prefix_keep(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const weir_prefix_mark *marks,
-                         int32_t n_marks, bool whole_pages)
+int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const char *salt, const weir_prefix_mark *marks, int32_t n_marks,
+                         bool whole_pages)
 {
     prefix->clock++;
     const int32_t end = whole_pages || prefix->is_paged ? sequence->n_computed / RUN * RUN : sequence->n_computed;
@@ -628,9 +720,22 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
 
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix) { return prefix->stats; }
 
+/* Marks: on every node that a sequence uses, in the list where no child has one. */
+static bool marks_are_sound(const weir_prefix *p, int32_t index)
+{
+    const node *const n = &p->nodes[index];
+    int32_t           n_used = 0;
+    for (int32_t child = n->child; child != NONE; child = p->nodes[child].next) n_used += p->nodes[child].is_used;
+    if (n_used != n->n_used || (n->tip != NONE) != (n->is_used && n_used == 0) || (n->tip != NONE && p->tips[n->tip] != index))
+        return false;
+    if (n->n_tokens == 0) return !n->is_used;
+    return n->is_used || is_idle(p, index);
+}
+
 static bool node_is_sound(const weir_prefix *p, int32_t index, int64_t *n_slots)
 {
     const node *const n = &p->nodes[index];
+    if (!marks_are_sound(p, index)) return false;
     if (n->n_tokens > 0 && n->n_tokens < RUN && (n->child != NONE || p->is_paged)) return false;
     for (int64_t h = 0; n->n_tokens > 0 && h < p->heads; h++)
         if (weir_kv_page_refs(p->store, pages_of(p, index)[h]) < 1) return false;
@@ -644,12 +749,13 @@ static bool node_is_sound(const weir_prefix *p, int32_t index, int64_t *n_slots)
 
 bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
 {
-    int64_t n_kept = 0, n_nodes = 0, n_tokens = 0, n_slots = 0;
+    int64_t n_kept = 0, n_nodes = 0, n_tokens = 0, n_slots = 0, n_used = 0;
     for (int32_t i = 0; i < prefix->limits.n_snapshots; i++) n_slots += prefix->slots[i].state == SLOT_KEPT;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const n = &prefix->nodes[i];
         n_nodes += n->parent != NONE && n->n_tokens > 0;
         n_tokens += n->n_tokens;
+        n_used += n->is_used;
     }
     bool names_are_sound = true;
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
@@ -661,7 +767,7 @@ bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
         (void)weir_error_set(error, WEIR_EINVAL, "a node of the prefix tree is unsound");
     else if (n_kept != n_slots || n_kept != prefix->stats.n_snapshots)
         (void)weir_error_set(error, WEIR_EINVAL, "states of the prefix tree are lost");
-    else if (n_nodes != prefix->stats.n_nodes || n_tokens != prefix->stats.n_tokens)
+    else if (n_nodes != prefix->stats.n_nodes || n_tokens != prefix->stats.n_tokens || n_used != prefix->n_used)
         (void)weir_error_set(error, WEIR_EINVAL, "nodes of the prefix tree are lost");
     else
         return true;

@@ -7,7 +7,8 @@
  *
  * Invariants
  *   1 A node holds one reference to each of its pages; rows that it names are never written again (store.h 2 and 3).
- *   2 If a node is used by a sequence, so are all nodes above it: whatever has no other user can be dropped from the leaves up.
+ *   2 What no sequence uses, nor anything below it, can be dropped from the leaves up. A sequence whose own whole pages hold what a node holds
+ *     gives them up for the node's when it is kept, lest it hold the node up by what is below it without using it.
  *   3 A snapshot slot is free, lent to a caller, or part of one node. One that is pinned stays part of its node; so does the node, whose
  *     pages the caller holds.
  *   4 A name stands for the first tokens of one text, and goes with the node that holds the last of them.
@@ -60,11 +61,11 @@ typedef struct weir_prefix_mark {
 float *weir_prefix_lend(weir_prefix *prefix);
 void   weir_prefix_give_back(weir_prefix *prefix, float *state);
 
-/* Keeps the computed rows of a sequence and the states on them. The slots become the tree's; what does not fit is dropped. `whole_pages`: only
+/* Keeps the computed rows of a sequence and the states on them; whole pages that others kept before become the sequence's. The slots become the tree's; what does not fit is dropped. `whole_pages`: only
  * pages that the sequence will not write to any more, for a sequence that goes on; marks behind them stay with the caller, and their number
  * is returned: they are the last ones. */
-int32_t weir_prefix_keep(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const weir_prefix_mark *marks,
-                         int32_t n_marks, bool whole_pages);
+int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const char *salt, const weir_prefix_mark *marks, int32_t n_marks,
+                         bool whole_pages);
 
 /* ---- texts as they are kept, for what writes them to files ----
  * A salt that comes out of here may go into weir_prefix_take, also the one that stands for none. */
@@ -90,8 +91,9 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
                       char name[WEIR_PREFIX_NAME + 1]);
 
 /* Drops the least recently used texts until the store has `n_pages` free pages; false when that cannot be reached. */
-bool    weir_prefix_reclaim(weir_prefix *prefix, int64_t n_pages);
-int64_t weir_prefix_reclaimable(const weir_prefix *prefix); /* pages that reclaiming could free */
+bool weir_prefix_reclaim(weir_prefix *prefix, int64_t n_pages);
+/* Pages that reclaiming could free. Costs as much as the sequences that came and went since the last call, not as the tree. */
+int64_t weir_prefix_reclaimable(weir_prefix *prefix);
 /* With a disk. Up to `most` blocks in memory that nobody else uses, the least recently used first; and what is done when none can leave it: texts are dropped
  * until n_blocks fit in memory or none is left that would help. */
 int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int32_t most);
@@ -102,8 +104,9 @@ typedef struct weir_prefix_stats {
     int64_t dropped_tokens; /* since opening */
 } weir_prefix_stats;
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix);
-/* Checks the invariants; false with a text. For tests. */
-bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
+/* For tests: what weir_prefix_reclaimable says, by a walk over the tree; the invariants, false with a text. */
+int64_t weir_prefix_idle_pages(const weir_prefix *prefix);
+bool    weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
 
 #ifdef __cplusplus
 }

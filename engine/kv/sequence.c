@@ -48,11 +48,17 @@ void weir_sequence_clear(weir_sequence *sequence)
     sequence->n_tokens = 0;
 }
 
+size_t weir_sequence_kv_bytes(const weir_sequence *sequence)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
+    return (size_t)sequence->table.n_pages * weir_kv_block_room(spec) + weir_kv_open_rows_bytes(spec);
+}
+
 size_t weir_sequence_bytes(const weir_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
-    return (size_t)sequence->table.n_pages * weir_kv_block_room(spec) + weir_kv_open_rows_bytes(spec) + sequence->recurrent_bytes +
-           own_token_bytes(sequence) + weir_kv_table_bytes(spec, spec->max_rows);
+    return weir_sequence_kv_bytes(sequence) + sequence->recurrent_bytes + own_token_bytes(sequence) +
+           weir_kv_table_bytes(spec, spec->max_rows);
 }
 
 void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)

@@ -28,6 +28,8 @@ void                        weir_sequence_close(weir_sequence *sequence);
 /* Forgets everything computed; the tokens stay (a preempted sequence is computed again, with the same bits). */
 void weir_sequence_reset(weir_sequence *sequence);
 void weir_sequence_clear(weir_sequence *sequence); /* tokens too */
+/* Its pages, those that it shares too, and open rows: what of it is on the account kv. */
+size_t weir_sequence_kv_bytes(const weir_sequence *sequence);
 /* What it takes now: its pages, those that it shares too, open rows, state, ids and table. */
 size_t weir_sequence_bytes(const weir_sequence *sequence);
 /* dst (clear) continues src: shared pages, copied state. */

@@ -39,6 +39,8 @@ void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
     if (c->is_ended) return;
     c->is_ended = true;
     c->job->n_ended++;
+    c->job->usage.n_rows += c->sequence->n_computed;
+    c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(c->sequence);
     free_slot(c->job->service, c);
     (void)weir_job_emit(c->job, &(weir_event){ .type = WEIR_EVENT_CHOICE, .choice = c->index, .finish = finish, .token = stop_token });
 }

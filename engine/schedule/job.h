@@ -40,6 +40,8 @@ struct weir_job {
     atomic_bool   is_cancelled;
     int32_t       n_prompt_reported; /* prompt log-probabilities sent so far */
     int32_t       n_ended;
+    int32_t       row_limit;    /* of each choice */
+    int64_t       choice_bytes; /* of KV that a choice may come to hold: what it counts with for its client's budget */
     weir_usage    usage;
     int64_t       submitted_ns, admitted_ns, prefilled_ns;
 };

@@ -126,10 +126,10 @@ void weir_choice_share(choice *c)
 void weir_choice_keep(choice *c)
 {
     if (!may_reuse(c)) return;
-    weir_prefix *const         prefix = c->job->service->prefix;
-    const weir_sequence *const sequence = c->sequence;
-    const int32_t              end = sequence->n_computed;
-    int32_t                    n = 0; /* a choice that was preempted may have marks that it has not reached again */
+    weir_prefix *const   prefix = c->job->service->prefix;
+    weir_sequence *const sequence = c->sequence;
+    const int32_t        end = sequence->n_computed;
+    int32_t              n = 0; /* a choice that was preempted may have marks that it has not reached again */
     for (int32_t i = 0; i < c->n_marks; i++) {
         if (c->marks[i].at <= end)
             c->marks[n++] = c->marks[i];

@@ -176,6 +176,7 @@ static weir_status check_request(const weir_service *service, const weir_request
     if (request->n_choices < 1 || request->n_choices > info->n_slots)
         return weir_error_set(error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)", (int)request->n_choices,
                               (int)info->n_slots);
+    WEIR_TRY(weir_service_check_budget(info, request->n_prompt, request->n_choices, error));
     if (request->max_tokens < 0 || request->min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)
@@ -226,6 +227,15 @@ static size_t job_bytes(const weir_service *service, const weir_request *request
            (request->session != NULL ? strlen(request->session) + 1 : 0) + (size_t)request->n_choices * (sizeof(choice) + history);
 }
 
+/* The last token of an answer is never computed. */
+static void set_limits(weir_job *job)
+{
+    const weir_request *const r = &job->request;
+    const int64_t             rows = r->n_prompt + (int64_t)r->max_tokens - (r->max_tokens > 0);
+    job->row_limit = weir_service_row_limit(&job->service->info, r->n_choices);
+    job->choice_bytes = weir_service_kv_bytes(&job->service->info, rows < job->row_limit ? rows : job->row_limit);
+}
+
 static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request)
 {
     weir_job *const job = calloc(1, sizeof *job);
@@ -233,6 +243,7 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
     job->service = service;
     job->request = *request;
     job->submitted_ns = weir_clock_ns();
+    set_limits(job);
     job->request.prompt = copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);
     job->request.sampling.bias = copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
     job->request.cache_salt = request->cache_salt != NULL ? strdup(request->cache_salt) : NULL;

@@ -29,8 +29,10 @@ typedef enum weir_event_type {
 
 enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
+/* n_rows, kv_bytes: KV rows of all choices at their ends, and what held them; rows that choices share count for each. */
 typedef struct weir_usage {
     int32_t     n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int64_t     n_rows, kv_bytes;
     int64_t     queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
     int32_t     n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
     const char *reuse;     /* why n_cached is not more, a static text */
@@ -82,7 +84,18 @@ typedef struct weir_service_info {
     int64_t     recurrent_bytes;      /* per sequence, whatever its length */
     const char *kv_format, *k_format, *v_format, *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t     wide_layers;
+    bool        kv_is_lossy;          /* some layer keeps less than 16-bit floats */
+    int64_t     kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
 } weir_service_info;
+
+/* ---- budgets of KV memory (budget.c) ---- */
+/* What `rows` rows of one choice take. */
+int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows);
+/* Rows that each of n_choices >= 1 may come to hold: the window, or fewer where a budget binds. An answer that reaches it ends with LENGTH. */
+int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices);
+/* EINVAL when the prompt alone does not fit: the text begins with the code kv_budget_exceeded. */
+WEIR_MUST_CHECK weir_status weir_service_check_budget(const weir_service_info *info, int64_t n_prompt, int32_t n_choices,
+                                                      weir_error *error);
 
 /* What an open HTTP connection takes on the account http, for the plan and the server alike: its pool of header and reply header, a block of
  * a stream, the library's and the server's records. */
@@ -103,12 +116,15 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
         kv_bytes_read; /* between memory and disk since opening: gone there, come back, read where they are */
     int64_t kv_write_errors, kv_read_errors;
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
+    int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
 } weir_service_stats;
 
 typedef struct weir_service_sequence { /* one that has a slot */
     int64_t job;
     int32_t choice, tokens; /* tokens: those whose rows are in memory */
+    int32_t client;
     int64_t bytes; /* pages (shared ones count for each), open rows, state, ids, table */
+    int64_t kv_bytes, kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
 } weir_service_sequence;
 
 /* What the engine hands over: all borrowed, all outlive the service. */
@@ -131,7 +147,7 @@ void weir_service_close(weir_service *service);
 /* What a service of so many slots takes at open beside its sequences, on the account tokens; the sampler's scratch is its own account. */
 size_t weir_service_bytes(int32_t n_slots);
 
-/* EFULL: the queue is full (429). ENOMEM: memory.host has no room for it now (503). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or bad numbers.
+/* EFULL: the queue is full (429). ENOMEM: memory.host has no room for it now (503). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or than a budget allows, or bad numbers.
  * EUNSUPPORTED while draining (503). The job lives until weir_job_release, also after DONE. */
 WEIR_MUST_CHECK weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error);
 void                        weir_job_cancel(weir_job *job); /* any thread; DONE with ECANCELED follows unless it was done */

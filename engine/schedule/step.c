@@ -96,20 +96,35 @@ static int32_t running_of(const weir_service *service, int32_t client)
     return n;
 }
 
+/* The choices that run for its client leave room for the job in the client's budget. */
+static bool fits_budget(const weir_service *service, const weir_job *job)
+{
+    int64_t bytes = job->request.n_choices * job->choice_bytes;
+    if (service->info.kv_per_client == 0) return true;
+    for (const weir_job *other = service->running; other != NULL; other = other->next) {
+        if (other->request.client == job->request.client) bytes += (other->request.n_choices - other->n_ended) * other->choice_bytes;
+    }
+    return bytes <= service->info.kv_per_client;
+}
+
 /* Whose turn it is: the oldest job of the client that has the fewest running, of several the one that was served least recently. Only this one may start, so that a large job is not passed by
- * small ones for ever. Lock held. */
+ * small ones for ever. A client whose oldest job waits for its own budget is passed over with all its jobs; clients that share an entry of
+ * `turns` then wait together. Lock held. */
 static const weir_job *next_in_turn(weir_service *service)
 {
     const weir_job *next = NULL;
     int32_t         fewest = 0;
     uint64_t        longest_ago = 0;
+    bool            is_over_budget[CLIENT_TURNS] = { false };
     for (const weir_job *job = service->queue_head; job != NULL; job = job->next) {
-        const int32_t  n = running_of(service, job->request.client);
-        const uint64_t turn = *turn_of(service, job->request.client);
-        if (next != NULL && (n > fewest || (n == fewest && turn >= longest_ago))) continue;
+        const int32_t         n = running_of(service, job->request.client);
+        const uint64_t *const turn = turn_of(service, job->request.client);
+        bool *const           is_over = &is_over_budget[turn - service->turns];
+        *is_over = *is_over || !fits_budget(service, job);
+        if (*is_over || (next != NULL && (n > fewest || (n == fewest && *turn >= longest_ago)))) continue;
         next = job;
         fewest = n;
-        longest_ago = turn;
+        longest_ago = *turn;
     }
     return next;
 }
@@ -318,7 +333,7 @@ static void advance(weir_service *service, choice *c, const float *row)
     const bool go_on = weir_job_emit(job, &event);
     if (!go_on)
         weir_choice_end(c, WEIR_FINISH_STOP, -1);
-    else if (c->n_answer >= request->max_tokens || c->sequence->n_tokens >= service->info.window)
+    else if (c->n_answer >= request->max_tokens || c->sequence->n_tokens >= job->row_limit)
         weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
     else
         c->sequence->tokens[c->sequence->n_tokens++] = token;
@@ -414,9 +429,13 @@ void weir_service_publish(weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        service->seen[service->n_seen++] = (weir_service_sequence){
-            .job = c->job->serial, .choice = c->index, .tokens = c->sequence->n_computed, .bytes = (int64_t)weir_sequence_bytes(c->sequence)
-        };
+        service->seen[service->n_seen++] = (weir_service_sequence){ .job = c->job->serial,
+                                                                    .choice = c->index,
+                                                                    .tokens = c->sequence->n_computed,
+                                                                    .client = c->job->request.client,
+                                                                    .bytes = (int64_t)weir_sequence_bytes(c->sequence),
+                                                                    .kv_bytes = (int64_t)weir_sequence_kv_bytes(c->sequence),
+                                                                    .kv_claim = c->job->choice_bytes };
     }
     service->stats.kv_pages_used = service->info.kv_pages_total - free_pages(service);
     service->stats.kv_bytes_used = bytes_of(service, service->stats.kv_pages_used);
@@ -431,6 +450,7 @@ void weir_service_publish(weir_service *service)
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
         service->stats.kept_states = kept.n_snapshots;
+        service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;
     }
     pthread_mutex_unlock(&service->lock);

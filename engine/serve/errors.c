@@ -58,6 +58,14 @@ weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t 
     return status;
 }
 
+weir_status weir_api_over_budget(weir_api_error *error, const char *param, const char *text, int64_t n_prompt_tokens, int64_t n_ctx)
+{
+    const weir_status status = weir_api_fail(error, 400, "kv_budget_exceeded", param, "%s", text);
+    error->n_prompt_tokens = n_prompt_tokens;
+    error->n_ctx = n_ctx;
+    return status;
+}
+
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text)
 {
     const bool        full = status == WEIR_EFULL || status == WEIR_ENOMEM || status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
@@ -86,7 +94,7 @@ weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
         weir_json_string(&json, error->code);
     else
         weir_json_null(&json);
-    if (error->n_ctx > 0) {
+    if (error->n_prompt_tokens > 0) {
         weir_json_key(&json, "n_prompt_tokens");
         weir_json_integer(&json, error->n_prompt_tokens);
         weir_json_key(&json, "n_ctx");

@@ -14,7 +14,7 @@ typedef struct weir_api_error {
     const char *type, *code;   /* static texts; code may be NULL */
     char        param[64];     /* "": null. The top-level key, perhaps with a path behind it */
     char        message[1000];
-    int64_t     n_prompt_tokens, n_ctx; /* both given with context_length_exceeded, else 0 */
+    int64_t     n_prompt_tokens, n_ctx; /* both given when a prompt is too long, else 0 */
     int         retry_after;   /* seconds; 0: no such header */
 } weir_api_error;
 
@@ -26,6 +26,9 @@ WEIR_MUST_CHECK weir_status weir_api_bad(weir_api_error *error, const char *para
     __attribute__((format(printf, 3, 4)));
 /* The two phrases that clients look for, and both numbers. */
 WEIR_MUST_CHECK weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t n_prompt_tokens, int64_t n_ctx);
+/* The same of a budget of KV memory; `text` is the service's, which begins with the code. */
+WEIR_MUST_CHECK weir_status weir_api_over_budget(weir_api_error *error, const char *param, const char *text, int64_t n_prompt_tokens,
+                                                 int64_t n_ctx);
 /* A failure inside the engine: 503 without memory, else 500. */
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text);
 

@@ -120,7 +120,8 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
 {
     const weir_openai_request *const r = &g->request;
     weir_exchange *const             x = g->exchange;
-    const int32_t                    room = x->server->limits.window - (int32_t)prompt->ids.count;
+    const weir_service_info *const   info = weir_service_info_of(x->server->options.service);
+    const int32_t                    room = weir_service_row_limit(info, r->n) - (int32_t)prompt->ids.count;
     const weir_own_name              own = weir_exchange_own(x, r->cache_salt, r->session != NULL ? r->session : "");
     weir_request                     request = {
                             .prompt = prompt->ids.data,
@@ -316,6 +317,8 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.n_matched += u->n_matched;
         sum.reuse = u->reuse;
         sum.n_answer += u->n_answer;
+        sum.n_rows += u->n_rows;
+        sum.kv_bytes += u->kv_bytes;
         sum.queue_ns += u->queue_ns;
         sum.prefill_ns += u->prefill_ns;
         sum.decode_ns += u->decode_ns;
@@ -422,9 +425,19 @@ int64_t weir_generation_truncated(const weir_generation *g)
     return n;
 }
 
+static weir_status check_length(const weir_generation *g, const weir_prompt *prompt, const char *param, weir_api_error *error)
+{
+    const weir_service_info *const info = weir_service_info_of(g->exchange->server->options.service);
+    const int64_t                  n = (int64_t)prompt->ids.count;
+    weir_error                     why = { 0 };
+    if (n > info->window) return weir_api_too_long(error, param, n, info->window);
+    if (weir_service_check_budget(info, n, g->request.n, &why) == WEIR_OK) return WEIR_OK;
+    return weir_api_over_budget(error, param, why.text, n, weir_service_row_limit(info, g->request.n));
+}
+
 static weir_status read_prompts(weir_generation *g, weir_api_error *error)
 {
-    const int32_t     window = g->exchange->server->limits.window;
+    const int32_t     limit = weir_service_row_limit(weir_service_info_of(g->exchange->server->options.service), g->request.n);
     const char *const param = g->request.chat ? "messages" : "prompt";
     for (size_t i = 0; i < g->n_prompts; i++) {
         weir_prompt *const prompt = &g->prompts[i];
@@ -435,8 +448,8 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
         else
             WEIR_TRY(read_completion_prompt(g, prompt, weir_openai_prompt_at(g->request.prompt, i), error));
         if (prompt->ids.count == 0) return weir_api_bad(error, param, "the prompt has no tokens");
-        if (g->request.truncate_middle && !g->request.echo) truncate_middle(prompt, window, g->request.max_tokens);
-        if (prompt->ids.count > (size_t)window) return weir_api_too_long(error, param, (int64_t)prompt->ids.count, window);
+        if (g->request.truncate_middle && !g->request.echo) truncate_middle(prompt, limit, g->request.max_tokens);
+        WEIR_TRY(check_length(g, prompt, param, error));
     }
     return WEIR_OK;
 }

@@ -80,10 +80,18 @@ static void add_error_headers(struct MHD_Response *response, const weir_api_erro
     if (error->status == 401) add_header(response, "WWW-Authenticate", "Bearer");
 }
 
+/* With every answer that was made over rows that lost something, streams too. */
+static void add_kv_format(struct MHD_Response *response, const weir_exchange *x, int status)
+{
+    const weir_service_info *const info = weir_service_info_of(x->server->options.service);
+    if (x->generation != NULL && status == 200 && info->kv_is_lossy) add_header(response, "x-weir-kv-format", info->kv_format);
+}
+
 static enum MHD_Result queue(weir_exchange *x, struct MHD_Connection *mhd, struct MHD_Response *response, int status)
 {
     if (response == NULL) return MHD_NO;
     add_header(response, "x-request-id", x->id);
+    add_kv_format(response, x, status);
     const enum MHD_Result result = MHD_queue_response(mhd, (unsigned)status, response);
     MHD_destroy_response(response);
     return result;

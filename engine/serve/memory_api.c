@@ -39,6 +39,8 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
         weir_json_string(json, texts[i].value != NULL ? texts[i].value : "");
     }
     write_number(json, "wide_layers", info->wide_layers);
+    weir_json_key(json, "lossy");
+    weir_json_bool(json, info->kv_is_lossy);
 }
 
 /* Zeros without memory.disk. */
@@ -64,7 +66,11 @@ static void write_kv(weir_json_out *json, const weir_service_info *info, const w
     write_number(json, "pages", stats->kv_pages_total);
     write_number(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
     write_disk(json, info, stats);
+    const int64_t free_bytes = stats->kv_bytes_total - stats->kv_bytes_used;
+    write_number(json, "bytes", stats->kv_bytes_total);
+    write_number(json, "used_bytes", stats->kv_bytes_used);
     write_number(json, "bytes_per_token", info->kv_bytes_per_token);
+    write_number(json, "free_tokens", info->kv_bytes_per_token > 0 ? free_bytes / info->kv_bytes_per_token : 0);
     write_number(json, "open_bytes_per_sequence", info->kv_open_bytes);
     weir_kv_formats_write(json, info);
     weir_json_close(json, '}');
@@ -81,12 +87,27 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
         write_number(json, "choice", s->choice);
         write_number(json, "tokens", s->tokens);
         write_number(json, "bytes", s->bytes);
+        write_number(json, "kv_bytes", s->kv_bytes);
         weir_json_close(json, '}');
     }
     weir_json_close(json, ']');
 }
 
-static weir_status write_all(weir_buffer *out, const weir_server *server, weir_service_sequence *sequences)
+/* Of the key that asks; what others have left is their business. */
+static void write_budgets(weir_json_out *json, const weir_service_info *info, const weir_service_sequence *sequences, int32_t n,
+                          int32_t client)
+{
+    int64_t claimed = 0;
+    for (const weir_service_sequence *s = sequences; s < sequences + n; s++) claimed += s->client == client ? s->kv_claim : 0;
+    weir_json_key(json, "budgets");
+    weir_json_open(json, '{');
+    write_number(json, "kv_per_request", info->kv_per_request);
+    write_number(json, "kv_per_key", info->kv_per_client);
+    write_number(json, "kv_claimed", claimed);
+    weir_json_close(json, '}');
+}
+
+static weir_status write_all(weir_buffer *out, const weir_server *server, weir_service_sequence *sequences, int32_t client)
 {
     const weir_service *const      service = server->options.service;
     const weir_service_info *const info = weir_service_info_of(service);
@@ -103,10 +124,13 @@ static weir_status write_all(weir_buffer *out, const weir_server *server, weir_s
     for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) write_tier(&json, &state, (weir_tier)tier);
     weir_json_close(&json, '}');
     write_kv(&json, info, &stats);
-    write_sequences(&json, sequences, weir_service_sequences_of(service, sequences));
+    const int32_t n_sequences = weir_service_sequences_of(service, sequences);
+    write_sequences(&json, sequences, n_sequences);
+    write_budgets(&json, info, sequences, n_sequences, client);
     weir_json_key(&json, "kept");
     weir_json_open(&json, '{');
     write_number(&json, "tokens", stats.kept_tokens);
+    write_number(&json, "bytes", stats.kept_bytes);
     write_number(&json, "states", stats.kept_states);
     write_number(&json, "dropped_tokens", stats.dropped_tokens);
     weir_json_close(&json, '}');
@@ -120,7 +144,7 @@ void weir_memory_get(weir_exchange *x)
 {
     weir_buffer                  text = { 0 };
     weir_service_sequence *const sequences = weir_memory_take_zero((size_t)x->server->limits.n_slots, sizeof *sequences);
-    const weir_status            status = sequences != NULL ? write_all(&text, x->server, sequences) : WEIR_ENOMEM;
+    const weir_status            status = sequences != NULL ? write_all(&text, x->server, sequences, x->key) : WEIR_ENOMEM;
     weir_memory_give(sequences);
     if (status == WEIR_OK) {
         weir_reply_json(x, 200, &text);

@@ -113,6 +113,7 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
                     (double)(stats->kv_write_errors + stats->kv_read_errors)));
     WEIR_TRY(sample(w, "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.", (double)stats->evicted_tokens));
     WEIR_TRY(sample(w, "kept_tokens", "gauge", "Tokens of finished texts that can be continued.", (double)stats->kept_tokens));
+    WEIR_TRY(sample(w, "kept_bytes", "gauge", "Bytes of KV pages that only finished texts hold.", (double)stats->kept_bytes));
     WEIR_TRY(sample(w, "kept_states", "gauge", "Recurrent states of kept texts.", (double)stats->kept_states));
     WEIR_TRY(sample(w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.", (double)stats->dropped_tokens));
     WEIR_TRY(sample(w, "preemptions_total", "counter", "Times a sequence gave its pages back.", (double)stats->preemptions));

@@ -39,6 +39,20 @@ static void write_integer(weir_json_out *json, const char *key, int64_t value)
     weir_json_integer(json, value);
 }
 
+/* Rows that are not kept as they were computed are said to be so. */
+static void write_kv(weir_json_out *json, const weir_generation *g, const weir_usage *usage)
+{
+    const weir_service_info *const info = weir_service_info_of(g->exchange->server->options.service);
+    if (!info->kv_is_lossy) return;
+    weir_json_key(json, "kv");
+    weir_json_open(json, '{');
+    weir_json_key(json, "format");
+    weir_json_string(json, info->kv_format);
+    write_integer(json, "bytes", usage->kv_bytes);
+    write_integer(json, "rows", usage->n_rows);
+    weir_json_close(json, '}');
+}
+
 static void write_usage(weir_json_out *json, const weir_generation *g)
 {
     const weir_usage usage = weir_generation_usage(g);
@@ -57,6 +71,7 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
     weir_json_open(json, '{');
     write_integer(json, "reasoning_tokens", reasoning);
     weir_json_close(json, '}');
+    write_kv(json, g, &usage);
     weir_json_close(json, '}');
 }
 

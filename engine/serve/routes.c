@@ -143,6 +143,8 @@ static void run_props(weir_exchange *x)
         { "max_logit_bias", WEIR_BIAS_ENTRIES },
         { "kv_pages_total", info->kv_pages_total },
         { "kv_page_bytes", info->kv_page_bytes },
+        { "kv_per_request", info->kv_per_request },
+        { "kv_per_key", info->kv_per_client },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         weir_json_key(&json, numbers[i].key);

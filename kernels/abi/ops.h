@@ -33,7 +33,8 @@ typedef enum weir_backend { WEIR_BACKEND_REF, WEIR_BACKEND_OMP, WEIR_BACKEND_X86
 typedef enum weir_layout {
     WEIR_LAYOUT_ROWS,   /* as in the file: n_out rows of n_in elements of `dtype`                                          */
     WEIR_LAYOUT_TILES,  /* quantised, repacked for the dot kernels: kernels/x86/tiles.h                                     */
-    WEIR_LAYOUT_ONEDNN, /* packed by oneDNN as f32 or bf16                                                                 */
+    WEIR_LAYOUT_ONEDNN, /* f32 or bf16 in the blocks of oneDNN's packed kernels: kernels/onednn/weight.h                    */
+    WEIR_LAYOUT_DENSE,  /* f32, bf16 or f16 in panels, where oneDNN has none: kernels/x86/dense.h                           */
 } weir_layout;
 
 /* A matrix [n_out, n_in] in the layout of the kernel that will read it. `data` is owned by the model's weight memory. */
@@ -42,7 +43,7 @@ typedef struct weir_weight {
     void       *packed_state; /* layout-private: oneDNN primitives; NULL otherwise                                         */
     size_t      bytes;        /* of data                                                                                    */
     int64_t     n_out, n_in;
-    weir_dtype  dtype;        /* ROWS, TILES: the file's type; ONEDNN: f32 or bf16                                          */
+    weir_dtype  dtype;        /* ROWS, TILES: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16                  */
     weir_layout layout;
 } weir_weight;
 
@@ -96,7 +97,7 @@ typedef struct weir_rope_args {
  * shapes : x [T, n_in] with x_stride; dst [T, n_out] with dst_stride; bias NULL or [n_out]; accumulate adds to dst.
  * numerics: WEIR_LAYOUT_TILES quantises each row of x to int8 per 32 elements (round to nearest even, scale = amax / 127);
  *           integer sums are exact and groups are added in ascending order in f32, in every kernel: all have the same bits.
- *           ONEDNN bf16 rounds x to bf16; ONEDNN f32 and ROWS (ref) keep f32.                                                  */
+ *           ONEDNN bf16 rounds x to bf16; ONEDNN f32, DENSE and ROWS (ref) keep f32. DENSE adds inputs in ascending order.      */
 enum { WEIR_MATMUL_OUTPUTS = 4 };
 typedef struct weir_matmul_output {
     const weir_weight *weight;

@@ -31,16 +31,22 @@ struct weir_onednn_weight {
 
 static dnnl_data_type_t data_type(weir_dtype dtype) { return dtype == WEIR_BF16 ? dnnl_bf16 : dnnl_f32; }
 
-static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, bool packed, int64_t n_out, int64_t n_in)
+static int64_t padded_columns(weir_dtype dtype, int64_t n_in)
 {
-    const dnnl_dims_t       dims = { n_in, n_out };
-    const dnnl_format_tag_t blocks = dtype == WEIR_BF16 ? dnnl_BA16a64b2a : dnnl_BA16a64b;
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, data_type(dtype), packed ? blocks : dnnl_ba) == dnnl_success;
+    const int64_t block = dtype == WEIR_BF16 ? 32 : 16;
+    return (n_in + block - 1) / block * block;
 }
 
-/* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the caller's unless it is unusually big. */
+static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, int64_t n_out, int64_t n_in)
+{
+    const dnnl_dims_t dims = { n_in, n_out };
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, data_type(dtype), dtype == WEIR_BF16 ? dnnl_BA16a64b2a : dnnl_BA16a64b) ==
+           dnnl_success;
+}
+
+/* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the caller's. */
 static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const dnnl_memory_desc_t *weights, dnnl_data_type_t type,
-                                int64_t n_rows, dnnl_scratchpad_mode_t mode)
+                                int64_t n_rows)
 {
     const int64_t         n_in = weights->dims[0], n_out = weights->dims[1];
     const dnnl_dims_t     src_dims = { n_rows, n_in }, dst_dims = { n_rows, n_out };
@@ -51,7 +57,7 @@ static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine
                 dnnl_memory_desc_init_by_tag(&dst, 2, dst_dims, dnnl_f32, dnnl_ab) == dnnl_success &&
                 dnnl_matmul_desc_init(&matmul, &src, weights, NULL, &dst) == dnnl_success &&
                 dnnl_primitive_attr_create(&attributes) == dnnl_success &&
-                dnnl_primitive_attr_set_scratchpad_mode(attributes, mode) == dnnl_success &&
+                dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) == dnnl_success &&
                 dnnl_primitive_desc_create(out, &matmul, attributes, engine, NULL) == dnnl_success;
     if (attributes) (void)dnnl_primitive_attr_destroy(attributes);
     return made;
@@ -72,35 +78,34 @@ static void limit_isa(void)
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-/* ---- forms --------------------------------------------------------------------------------------------------- */
+/* ---- plan ---------------------------------------------------------------------------------------------------- */
+static bool is_packed(dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype, int64_t n_rows)
+{
+    dnnl_primitive_desc_t desc = NULL;
+    if (!make_primitive_desc(&desc, engine, weights, data_type(dtype), n_rows)) return false;
+    const bool packed = strncmp(implementation_of(desc), "brg:", 4) == 0;
+    (void)dnnl_primitive_desc_destroy(desc);
+    return packed;
+}
+
 static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
-    dnnl_engine_t         engine = NULL;
-    dnnl_primitive_desc_t one = NULL, two = NULL;
-    dnnl_memory_desc_t    weights;
-    bool                  packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success && describe(&weights, dtype, true, n_out, n_in);
-    packed = packed && make_primitive_desc(&one, engine, &weights, data_type(dtype), 1, dnnl_scratchpad_mode_user) &&
-             strncmp(implementation_of(one), "brg:", 4) == 0;
-    packed = packed && make_primitive_desc(&two, engine, &weights, data_type(dtype), 2, dnnl_scratchpad_mode_user) &&
-             strncmp(implementation_of(two), "brg:", 4) == 0;
-    if (one) (void)dnnl_primitive_desc_destroy(one);
-    if (two) (void)dnnl_primitive_desc_destroy(two);
+    dnnl_engine_t      engine = NULL;
+    dnnl_memory_desc_t weights;
+    bool               packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success && describe(&weights, dtype, n_out, n_in);
+    packed = packed && is_packed(engine, &weights, dtype, 1) && is_packed(engine, &weights, dtype, 2) &&
+             is_packed(engine, &weights, dtype, (int64_t)1 << (ENTRIES - 1));
     if (engine) (void)dnnl_engine_destroy(engine);
     return packed;
 }
 
-weir_status weir_onednn_plan(weir_onednn_form *out, int64_t n_out, int64_t n_in, bool half)
+weir_status weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
     if (n_out < 1 || n_in < 1 || n_out > INT32_MAX - 64 || n_in > INT32_MAX - 64) return WEIR_EINVAL;
     limit_isa();
-    weir_onednn_form form = { .dtype = WEIR_BF16, .packed = half && has_packed_kernel(WEIR_BF16, n_out, n_in) };
-    if (!form.packed) form = (weir_onednn_form){ .dtype = WEIR_F32, .packed = has_packed_kernel(WEIR_F32, n_out, n_in) };
-    const int64_t block = form.dtype == WEIR_BF16 ? 32 : 16, element = form.dtype == WEIR_BF16 ? 2 : 4;
-    const int64_t columns = form.packed ? (n_in + block - 1) / block * block : n_in;
-    const int64_t rows = form.packed ? (n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL * WEIR_ONEDNN_PANEL : n_out;
-    if (!weir_mul_size(&form.bytes, (size_t)columns * (size_t)element, (size_t)rows)) return WEIR_EINVAL;
-    *out = form;
-    return WEIR_OK;
+    const int64_t rows = (n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL * WEIR_ONEDNN_PANEL;
+    if (!weir_mul_size(bytes, weir_row_bytes(dtype, padded_columns(dtype, n_in)), (size_t)rows)) return WEIR_EINVAL;
+    return has_packed_kernel(dtype, n_out, n_in) ? WEIR_OK : WEIR_EUNSUPPORTED;
 }
 
 /* Columns [first, first + n) of up to 64 rows into blocks; rows [64][CHUNK] hold them, zero where there is no weight. */
@@ -123,46 +128,28 @@ static void put_blocks_bf16(uint16_t *panel, const float *rows, int64_t first, i
     }
 }
 
-/* The largest magnitude as bits, shifted: NaN and infinity have an exponent of all ones. Two operations per vector of values. */
-static uint32_t largest_bits(const float *values, int64_t n, uint32_t so_far)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t bits = weir_f32_bits(values[i]) << 1;
-        so_far = bits > so_far ? bits : so_far;
-    }
-    return so_far;
-}
-
-static weir_status check_finite(uint32_t largest) { return largest >= 0xFF000000 ? WEIR_EFORMAT : WEIR_OK; }
-
-weir_status weir_onednn_pack_panel(void *dst, weir_onednn_form form, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
+weir_status weir_onednn_pack_panel(void *dst, weir_dtype packed, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
                                    int64_t panel, float *rows)
 {
-    const size_t   row_bytes = weir_row_bytes(dtype, n_in), element = form.dtype == WEIR_BF16 ? 2 : 4;
+    const size_t   row_bytes = weir_row_bytes(dtype, n_in);
     const int64_t  first = panel * WEIR_ONEDNN_PANEL, left = n_out - first, n_rows = left < WEIR_ONEDNN_PANEL ? left : WEIR_ONEDNN_PANEL;
-    const int64_t  block = form.dtype == WEIR_BF16 ? 32 : 16, columns = form.packed ? (n_in + block - 1) / block * block : n_in;
+    const int64_t  columns = padded_columns(packed, n_in);
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
-    char *const    out = (char *)dst + (size_t)(first * columns) * element;
-    uint32_t       largest = 0;
-    if (!form.packed) {
-        WEIR_TRY(weir_k_ref_dequantise((float *)out, source, dtype, n_rows * n_in));
-        return check_finite(largest_bits((const float *)out, n_rows * n_in, 0));
-    }
+    char *const    out = (char *)dst + (size_t)first * weir_row_bytes(packed, columns);
     for (int64_t column = 0; column < columns; column += WEIR_ONEDNN_CHUNK) {
         const int64_t padded = columns - column < WEIR_ONEDNN_CHUNK ? columns - column : WEIR_ONEDNN_CHUNK;
         const int64_t n = n_in - column < padded ? n_in - column : padded;
         if (n < padded || n_rows < WEIR_ONEDNN_PANEL) memset(rows, 0, sizeof(float) * WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK);
         for (int64_t r = 0; r < n_rows; r++) {
-            float *const row = rows + r * WEIR_ONEDNN_CHUNK;
-            WEIR_TRY(weir_k_ref_dequantise(row, source + (size_t)r * row_bytes + weir_row_bytes(dtype, column), dtype, n));
-            largest = largest_bits(row, n, largest);
+            const uint8_t *const at = source + (size_t)r * row_bytes + weir_row_bytes(dtype, column);
+            WEIR_TRY(weir_k_ref_dequantise_finite(rows + r * WEIR_ONEDNN_CHUNK, at, dtype, n));
         }
-        if (form.dtype == WEIR_BF16)
+        if (packed == WEIR_BF16)
             put_blocks_bf16((uint16_t *)out, rows, column, padded);
         else
             put_blocks_f32((float *)out, rows, column, padded);
     }
-    return check_finite(largest);
+    return WEIR_OK;
 }
 
 /* ---- primitives ------------------------------------------------------------------------------------------------ */
@@ -178,13 +165,11 @@ static void drop_entry(entry *e)
 static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
 {
     dnnl_primitive_desc_t desc = NULL;
-    if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows, dnnl_scratchpad_mode_user)) return false;
+    if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows)) return false;
     const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    if (scratch && dnnl_memory_desc_get_size(scratch) > WEIR_ONEDNN_SCRATCH) { /* not a packed kernel: oneDNN keeps its own */
+    if (scratch && dnnl_memory_desc_get_size(scratch) > WEIR_ONEDNN_SCRATCH) {
         (void)dnnl_primitive_desc_destroy(desc);
-        desc = NULL;
-        if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows, dnnl_scratchpad_mode_library)) return false;
-        scratch = NULL;
+        return false;
     }
     const dnnl_memory_desc_t *src = dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0);
     const dnnl_memory_desc_t *dst = dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0);
@@ -216,14 +201,14 @@ static int exponent_of(int64_t n_rows)
     return exponent;
 }
 
-weir_status weir_onednn_open(weir_onednn_weight **out, void *data, weir_onednn_form form, int64_t n_out, int64_t n_in)
+weir_status weir_onednn_open(weir_onednn_weight **out, void *data, size_t bytes, weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
     weir_onednn_weight *weight = calloc(1, sizeof *weight);
     if (!weight) return WEIR_ENOMEM;
     weight->n_out = n_out;
     weight->n_in = n_in;
-    weight->type = data_type(form.dtype);
-    if (!describe(&weight->desc, form.dtype, form.packed, n_out, n_in) || dnnl_memory_desc_get_size(&weight->desc) != form.bytes ||
+    weight->type = data_type(dtype);
+    if (!describe(&weight->desc, dtype, n_out, n_in) || dnnl_memory_desc_get_size(&weight->desc) != bytes ||
         dnnl_engine_create(&weight->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&weight->stream, weight->engine, dnnl_stream_default_flags) != dnnl_success ||
         dnnl_memory_create(&weight->memory, &weight->desc, weight->engine, data) != dnnl_success) {

@@ -80,3 +80,20 @@ weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype,
     }
     return WEIR_EUNSUPPORTED;
 }
+
+/* The largest magnitude as bits, shifted: NaN and infinity have an exponent of all ones. Two operations per vector of values. */
+static uint32_t largest_bits(const float *values, int64_t n)
+{
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = weir_f32_bits(values[i]) << 1;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+weir_status weir_k_ref_dequantise_finite(float *dst, const void *src, weir_dtype dtype, int64_t n)
+{
+    WEIR_TRY(weir_k_ref_dequantise(dst, src, dtype, n));
+    return largest_bits(dst, n) >= 0xFF000000 ? WEIR_EFORMAT : WEIR_OK;
+}

@@ -1,10 +1,11 @@
-/* kernels/ref/matmul.c - the product of rows with a matrix in file rows or in tiles: the specification of both.
+/* kernels/ref/matmul.c - the product of rows with a matrix in file rows, dense panels or tiles: the specification of all.
  *
- * File rows: exact values of the weights, f32 activations, sums in double. Tiles: the int8 activations that the layout prescribes
+ * File rows and panels: exact values of the weights, f32 activations, sums in double. Tiles: the int8 activations that the layout prescribes
  * (kernels/x86/activations.h) and the packed weights, sums in double. */
 #include "kernels/abi/ops.h"
 #include "kernels/ref/dequantise.h"
 #include "kernels/x86/activations.h"
+#include "kernels/x86/dense.h"
 #include "kernels/x86/tiles.h"
 
 enum { COLUMNS = 256, ROWS = 16 }; /* a weight is expanded once for so many rows of the batch */
@@ -21,17 +22,25 @@ static void put(const weir_matmul_output *output, int64_t row, int64_t column, d
     *dst = (float)(output->accumulate ? (double)*dst + biased : biased);
 }
 
+static weir_status expand(float *values, const weir_weight *weight, int64_t row, int64_t column, int64_t count)
+{
+    if (weight->layout == WEIR_LAYOUT_DENSE) {
+        for (int64_t i = 0; i < count; i++) values[i] = weir_dense_element(weight, row, column + i);
+        return WEIR_OK;
+    }
+    const uint8_t *from = (const uint8_t *)weight->data + (size_t)row * weir_row_bytes(weight->dtype, weight->n_in);
+    return weir_k_ref_dequantise(values, from + weir_row_bytes(weight->dtype, column), weight->dtype, count);
+}
+
 static weir_status multiply_rows(const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows)
 {
     const weir_weight *weight = output->weight;
-    const size_t       row_bytes = weir_row_bytes(weight->dtype, weight->n_in);
     for (int64_t n = 0; n < weight->n_out; n++) {
         double sums[ROWS] = { 0 };
         for (int64_t column = 0; column < args->n_in; column += COLUMNS) {
-            float          values[COLUMNS];
-            const int64_t  count = args->n_in - column < COLUMNS ? args->n_in - column : COLUMNS;
-            const uint8_t *src = (const uint8_t *)weight->data + (size_t)n * row_bytes + weir_row_bytes(weight->dtype, column);
-            WEIR_TRY(weir_k_ref_dequantise(values, src, weight->dtype, count));
+            float         values[COLUMNS];
+            const int64_t count = args->n_in - column < COLUMNS ? args->n_in - column : COLUMNS;
+            WEIR_TRY(expand(values, weight, n, column, count));
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t i = 0; i < count; i++)
                     sums[r] += (double)values[i] * (double)args->x[(first + r) * args->x_stride + column + i];

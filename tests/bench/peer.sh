@@ -71,14 +71,13 @@ trap 'rm -rf "$work"' EXIT
 cut -d' ' -f1-3 /proc/loadavg >"$work/load"
 cp "$dir/build/flags" "$work/flags"
 # In turns, so that a change of the machine's bandwidth between processes does not favour one of them.
-for turn in 1 2; do
+for turn in 1 2 3; do
     "$weir" bench --model "$model" --threads "$threads" --prompt 512 --gen 32 --depth 0 --repeat 3 --json >"$work/weir.short.$turn"
     peer -p 512 -n 32 >"$work/peer.short.$turn"
+    [ "$depth" -gt 0 ] || continue
+    "$weir" bench --model "$model" --threads "$threads" --prompt 0 --gen 16 --depth "$depth" --repeat 3 --json >"$work/weir.deep.$turn"
+    peer -p 0 -n 16 -d "$depth" -fa 1 >"$work/peer.deep.$turn"
 done
-if [ "$depth" -gt 0 ]; then
-    "$weir" bench --model "$model" --threads "$threads" --prompt 0 --gen 16 --depth "$depth" --repeat 3 --json >"$work/weir.deep.1"
-    peer -p 0 -n 16 -d "$depth" -fa 1 >"$work/peer.deep.1"
-fi
 python3 - "$work" "$model" "$threads" "$depth" <<'PYTHON'
 import glob, json, os, statistics, sys
 work, model, threads, depth = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -95,10 +94,11 @@ out = {"peer": "llama.cpp in llama-cpp-python 0.3.36", "model": os.path.basename
 median = statistics.median
 out["ratios"] = {k: median(out["weir"][k]) / median(out["peer_figures"][k]) for k in ("decode", "prefill")}
 if depth:
-    deep, other = load("weir.deep")[0]["rows"][0], load("peer.deep")[0]
-    out["weir"]["decode_deep"], out["weir"]["bandwidth_share_deep"] = deep["decode_tokens_per_second"]["median"], deep["bandwidth_share"]
-    out["peer_figures"]["decode_deep"] = median(next(r for r in other if r["n_gen"] > 0)["samples_ts"])
+    deep, other = load("weir.deep"), load("peer.deep")
+    out["weir"]["decode_deep"], out["weir"]["bandwidth_share_deep"] = rate(deep, "decode_tokens_per_second"), [r["rows"][0]["bandwidth_share"] for r in deep]
+    out["weir"]["bandwidth_deep_gb_per_second"] = [r["rows"][0]["bandwidth_gb_per_second"] for r in deep]
+    out["peer_figures"]["decode_deep"] = peer_rate(other, "n_gen")
     out["depth"] = depth
-    out["ratios"]["decode_deep"] = deep["decode_tokens_per_second"]["median"] / out["peer_figures"]["decode_deep"]
+    out["ratios"]["decode_deep"] = median(out["weir"]["decode_deep"]) / median(out["peer_figures"]["decode_deep"])
 print(json.dumps(out, indent=2))
 PYTHON

@@ -1,6 +1,8 @@
 // Cases of matmul: every file type, packed as the engine packs it, with ragged shapes, bias, accumulation and several outputs.
 #include "tests/kernel/matmul_cases.h"
 
+#include <map>
+#include <memory>
 #include <stdexcept>
 
 #include "offload/weights.h"
@@ -17,9 +19,28 @@ struct Matmul {
     bool                 bias = false, accumulate = false;
     int64_t              pad = 0;
     Fill                 fill = Fill::Normal;
+    const char          *level = nullptr; // weights are packed as a machine of this level would
 };
 
-// The packed weight; for the specification plain rows where the layout is a library's own.
+weir_stream *stream_of(const char *level)
+{
+    struct Close {
+        void operator()(weir_stream *stream) const { weir_stream_close(stream); }
+    };
+    static std::map<std::string, std::unique_ptr<weir_stream, Close>> streams;
+    auto                                                             &slot = streams[level];
+    if (!slot) {
+        weir_stream        *stream = nullptr;
+        weir_stream_options options = {};
+        options.n_threads = 2, options.isa = level;
+        weir_error error = {};
+        if (weir_stream_open(&stream, &options, &error) != WEIR_OK) throw std::runtime_error(error.text);
+        slot.reset(stream);
+    }
+    return slot.get();
+}
+
+// The packed weight; for the specification plain rows where the layout keeps or rounds the file's values.
 weir_weight *weight_of(Builder &b, weir_stream *stream, const Matmul &m, int64_t n_out, bool specification)
 {
     const size_t bytes = weir_row_bytes(m.dtype, m.n_in) * (size_t)n_out;
@@ -29,7 +50,7 @@ weir_weight *weight_of(Builder &b, weir_stream *stream, const Matmul &m, int64_t
     const weir_matrix_source source = { file, n_out, m.n_in, m.dtype };
     weir_error               error = {};
     if (weir_weight_plan(weight, stream, &source, m.activations, &error) != WEIR_OK) throw std::runtime_error(error.text);
-    if (specification && weight->layout == WEIR_LAYOUT_ONEDNN) {
+    if (specification && weight->layout != WEIR_LAYOUT_TILES) {
         *weight = {};
         weight->data = file;
         weight->bytes = bytes;
@@ -51,7 +72,8 @@ Case matmul(weir_stream *stream, Matmul m)
         name += "x" + std::to_string(n);
     }
     name += std::string("_") + weir_dtype_of(m.dtype).name + (m.activations == WEIR_ACTIVATIONS_F32 ? "_exact" : "") +
-            (m.bias ? "_bias" : "") + (m.accumulate ? "_accumulate" : "") + suffix(m.fill);
+            (m.bias ? "_bias" : "") + (m.accumulate ? "_accumulate" : "") + suffix(m.fill) + (m.level ? std::string("_on_") + m.level : "");
+    if (m.level) stream = stream_of(m.level);
     return { name,
              [=](Builder &b, bool specification) {
                  auto *args = b.one<weir_matmul_args>();
@@ -90,6 +112,14 @@ std::vector<Case> matmul_cases(weir_stream *stream)
         cases.push_back(matmul(stream, { 3, 256, { 48 }, dtype, WEIR_ACTIVATIONS_FAST, false, false, 0, Fill::Zero }));
         cases.push_back(matmul(stream, { 130, 1024, { 200 }, dtype }));
     }
+    const auto fast = WEIR_ACTIVATIONS_FAST;
+    for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16, WEIR_F16 }) { // dense panels, whatever this machine has
+        for (const int64_t rows : { 1, 2, 3, 4, 5, 6, 7, 70 })
+            cases.push_back(matmul(stream, { rows, 300, { 33 }, dtype, fast, false, false, 0, Fill::Normal, "v2" }));
+        cases.push_back(matmul(stream, { 11, 129, { 64, 7, 130 }, dtype, fast, true, true, 5, Fill::Normal, "v2" }));
+        cases.push_back(matmul(stream, { 200, 1, { 1 }, dtype, fast, true, false, 3, Fill::Normal, "v2" }));
+    }
+    cases.push_back(matmul(stream, { 9, 512, { 96, 33 }, WEIR_Q4_K, WEIR_ACTIVATIONS_F32, true, true, 4, Fill::Normal, "v2" }));
     return cases;
 }
 
@@ -98,6 +128,10 @@ std::vector<Case> matmul_benches(weir_stream *stream)
     std::vector<Case> cases;
     for (const weir_dtype dtype : { WEIR_BF16, WEIR_F32, WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K })
         for (const int64_t rows : { 1, 8, 64, 512 }) cases.push_back(matmul(stream, { rows, 1024, { 3584, 3584 }, dtype }));
+    for (const weir_dtype dtype : { WEIR_BF16, WEIR_F32 })
+        for (const int64_t rows : { 1, 8, 64, 512 })
+            cases.push_back(
+                matmul(stream, { rows, 1024, { 3584, 3584 }, dtype, WEIR_ACTIVATIONS_FAST, false, false, 0, Fill::Normal, "v2" }));
     cases.push_back(matmul(stream, { 1, 1024, { 65536 }, WEIR_Q8_0 }));
     return cases;
 }

@@ -193,6 +193,8 @@ static void finish_job(weir_service *s, weir_job *job, weir_status status)
     const int64_t now_ns = weir_clock_ns();
     job->usage.n_prompt = job->request.n_prompt;
     job->usage.n_cached = job->n_cached;
+    job->usage.n_rows = job->n_prefilled + job->usage.n_answer;
+    job->usage.kv_bytes = job->usage.n_rows * s->info.kv_bytes_per_token;
     job->usage.queue_ns = (job->admit_ns != 0 ? job->admit_ns : now_ns) - job->submit_ns;
     job->usage.prefill_ns = (job->first_ns != 0 ? job->first_ns : now_ns) - (job->admit_ns != 0 ? job->admit_ns : now_ns);
     job->usage.decode_ns = job->first_ns != 0 ? now_ns - job->first_ns : 0;
@@ -425,6 +427,8 @@ void weir_job_release(weir_job *job)
     (void)pthread_mutex_unlock(&s->lock);
     free_job(job);
 }
+
+weir_service_info *weir_fake_service_info(weir_service *service) { return &service->info; }
 
 const weir_service_info *weir_service_info_of(const weir_service *service) { return &service->info; }
 

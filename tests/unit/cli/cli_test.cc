@@ -278,7 +278,9 @@ TEST(Main, ExitCodesAndStreams)
     EXPECT_EQ(o.code, 2);
     EXPECT_TRUE(holds(o.err, "unknown command \"generat\"; the nearest is \"generate\"")) << o.err;
     EXPECT_TRUE(holds(run_main({ "eval", "perplexty" }).err, "the nearest is \"eval perplexity\""));
-    EXPECT_TRUE(holds(run_main({ "eval" }).err, "unknown command \"eval\""));
+    o = run_main({ "eval" });
+    EXPECT_EQ(o.code, 2);
+    EXPECT_TRUE(o.out.empty() && holds(o.err, "eval perplexity") && !holds(o.err, "session")) << o.err;
     o = run_main({ "serve", "--prot" });
     EXPECT_EQ(o.code, 2);
     EXPECT_TRUE(holds(o.err, "`weir serve --help` lists the options")) << o.err;
@@ -288,6 +290,49 @@ TEST(Main, ExitCodesAndStreams)
     EXPECT_TRUE(holds(o.out, "[kv.policy]"));
     o = run_main({ "serve", "--port", "99", "--print-config" });
     EXPECT_TRUE(holds(o.out, "port = 99\n"));
+    EXPECT_EQ(ran, nullptr);
+}
+
+TEST(Main, EveryCommandAndFamilyHasHelp)
+{
+    size_t                    n = 0;
+    const weir_command *const commands = weir_commands(&n);
+    for (size_t i = 0; i < n; i++) {
+        const std::string name = commands[i].name, usage = "Usage: weir " + name + " ";
+        const size_t      space = name.find(' ');
+        const std::string first = name.substr(0, space), second = space == std::string::npos ? "" : name.substr(space + 1);
+        Words             words = { first.c_str() };
+        if (!second.empty()) words.push_back(second.c_str());
+        for (const char *const help : { "--help", "-h" }) {
+            Words asked = words;
+            asked.push_back(help);
+            const Outcome o = run_main(asked);
+            EXPECT_EQ(o.code, 0) << name;
+            EXPECT_EQ(o.out.find(usage), 0u) << o.out;
+        }
+        words.insert(words.begin(), "help");
+        const Outcome o = run_main(words);
+        EXPECT_EQ(o.code, 0) << name;
+        EXPECT_EQ(o.out.find(usage), 0u) << o.out;
+        if (second.empty()) continue;
+        for (const Words &asked : { Words{ first.c_str(), "--help" }, Words{ first.c_str(), "-h" }, Words{ "help", first.c_str() } }) {
+            const Outcome family = run_main(asked);
+            EXPECT_EQ(family.code, 0) << first;
+            EXPECT_EQ(family.out.find("Usage: weir " + first + " COMMAND"), 0u) << family.out;
+            EXPECT_TRUE(holds(family.out, "\n  " + name + " ")) << family.out;
+            EXPECT_FALSE(holds(family.out, "\n  serve ")) << family.out;
+            EXPECT_TRUE(holds(family.out, "`weir " + first + " COMMAND --help`")) << family.out;
+        }
+    }
+    EXPECT_EQ(run_main({ "help" }).out, run_main({ "--help" }).out);
+    EXPECT_EQ(run_main({ "help", "--help" }).out, run_main({ "--help" }).out);
+    for (const Words &wrong : { Words{ "help", "sesion" }, Words{ "help", "serve", "now" }, Words{ "help", "session", "lst" },
+                                Words{ "session", "--dir" }, Words{ "sess", "--help" } }) {
+        const Outcome o = run_main(wrong);
+        EXPECT_EQ(o.code, 2);
+        EXPECT_TRUE(o.out.empty() && holds(o.err, "unknown command")) << o.err;
+    }
+    EXPECT_TRUE(holds(run_main({ "help", "session", "lst" }).err, "\"session list\""));
     EXPECT_EQ(ran, nullptr);
 }
 

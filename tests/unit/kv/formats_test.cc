@@ -76,7 +76,20 @@ TEST(KvFormats, FirstAndLastLayersMayStayWide)
         char text[WEIR_KV_FORMATS_TEXT];
         weir_kv_choice_print(text, &choices[i]);
         if (i < 2) EXPECT_STREQ(text, texts[i]);
+        EXPECT_EQ(weir_kv_any_lossy(formats, 7), i < 2) << "nothing is lost where all layers are wide";
     }
+}
+
+TEST(KvFormats, BelowSixteenBitsSomethingIsLost)
+{
+    for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++) {
+        const bool         is_narrow = weir_kv_bits((weir_kv_format)f) < 16;
+        const weir_kv_pair keys[] = { parsed("f16"), { (weir_kv_format)f, WEIR_KV_F32 } },
+                           values[] = { { WEIR_KV_BF16, (weir_kv_format)f } };
+        EXPECT_EQ(weir_kv_any_lossy(keys, 2), is_narrow) << f;
+        EXPECT_EQ(weir_kv_any_lossy(values, 1), is_narrow) << f;
+    }
+    EXPECT_FALSE(weir_kv_any_lossy(nullptr, 0)) << "a model without KV";
 }
 
 } // namespace

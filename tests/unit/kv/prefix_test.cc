@@ -308,6 +308,99 @@ TEST_P(Prefix, RandomSchedules)
     open(4, 1, 1);
 }
 
+// Two sequences computed the same text; one is kept and gone, the other goes on below what the first one left.
+TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
+{
+    open(40, 100, 8);
+    weir_sequence a = sequence(text(150)), b = sequence(text(200));
+    ASSERT_TRUE(compute(&a, 150));
+    ASSERT_TRUE(compute(&b, 150));
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 6);
+    weir_prefix_keep(prefix_, &a, nullptr, nullptr, 0, true);
+    weir_sequence_close(&a);
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 4 * 2);
+    weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
+    expect_right(b);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 3) << "two pages' worth of tokens are shared now";
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 0);
+    ASSERT_TRUE(compute(&b, 200));
+    expect_right(b);
+    weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
+    sound();
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 0);
+    EXPECT_FALSE(weir_prefix_reclaim(prefix_, 40 - 4 * 4 + 1)) << "a sequence uses all that is kept";
+    weir_sequence_close(&b);
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 4 * 3);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, 40));
+    sound();
+}
+
+// Sequences come, go on, fork, are preempted and end in any order; the count equals the walk after every step, and all that is counted can be had.
+TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
+{
+    struct Live {
+        weir_sequence sequence;
+        std::string   salt;
+    };
+    for (int seed = 1; seed <= 8; seed++) {
+        std::mt19937      random((unsigned)seed);
+        std::vector<Live> live;
+        const auto        pick = [&](int64_t n) { return (int32_t)(random() % (uint64_t)n); };
+        const auto        keep_live = [&](Live &l, bool whole) {
+            weir_prefix_mark mark = { l.sequence.n_computed / 64 * 64, nullptr };
+            if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
+            if (has_states() && mark.at > 0) mark.state = weir_prefix_lend(prefix_);
+            if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
+            const int32_t left = weir_prefix_keep(prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole);
+            if (left > 0) weir_prefix_give_back(prefix_, mark.state);
+        };
+        open(4 * 30, 20, 6);
+        if (HasFatalFailure()) return;
+        for (int step = 0; step < 600; step++) {
+            const size_t at = live.empty() ? 0 : (size_t)pick((int64_t)live.size());
+            const int    action = live.empty() ? 0 : pick(8);
+            if (action == 0 && live.size() < 5) {
+                Text t = text(1 + pick(400), pick(2));
+                if (pick(2)) t[(size_t)pick((int64_t)t.size())] = -1 - pick(2);
+                live.push_back({ sequence(t), std::string("s") + (char)('0' + pick(2)) });
+                if (pick(3) > 0) weir_prefix_take(prefix_, &live.back().sequence, live.back().salt.c_str(), (int32_t)t.size());
+            } else if (action <= 3) {
+                weir_sequence &s = live[at].sequence;
+                const int32_t  end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
+                if (end > s.n_computed && !compute(&s, end) && weir_prefix_reclaim(prefix_, 4 * 4)) (void)compute(&s, end);
+            } else if (action == 4) {
+                keep_live(live[at], true);
+            } else if (action == 5) {
+                if (pick(3) > 0) keep_live(live[at], false);
+                weir_sequence_close(&live[at].sequence);
+                live.erase(live.begin() + (std::ptrdiff_t)at);
+            } else if (action == 6 && live.size() < 5) {
+                Live fork = { sequence({}), live[at].salt };
+                weir_sequence_fork(&fork.sequence, &live[at].sequence);
+                live.push_back(fork);
+            } else {
+                weir_sequence_reset(&live[at].sequence);
+                if (pick(2)) weir_prefix_take(prefix_, &live[at].sequence, live[at].salt.c_str(), live[at].sequence.n_tokens);
+            }
+            for (const Live &l : live)
+                if (pick(8) == 0) expect_right(l.sequence);
+            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text << " seed " << seed << " step " << step;
+            if (pick(3) == 0) continue; // marks may stay for some steps
+            const int64_t idle = weir_prefix_idle_pages(prefix_);
+            ASSERT_EQ(weir_prefix_reclaimable(prefix_), idle) << "seed " << seed << " step " << step;
+            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text << " seed " << seed << " step " << step;
+            if (pick(20) == 0) ASSERT_TRUE(weir_prefix_reclaim(prefix_, weir_kv_store_free_pages(store_) + pick(idle + 1)));
+        }
+        ASSERT_TRUE(weir_prefix_reclaim(prefix_, weir_kv_store_free_pages(store_) + weir_prefix_reclaimable(prefix_)));
+        for (Live &l : live) weir_sequence_close(&l.sequence);
+        EXPECT_EQ(weir_prefix_reclaimable(prefix_), weir_prefix_idle_pages(prefix_));
+        TearDown();
+        prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
+        if (HasFatalFailure()) return;
+    }
+    open(4, 1, 1);
+}
+
 TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
 {
     open(64, 12, 12);

@@ -24,10 +24,10 @@ inline Memory aligned_memory(size_t bytes) { return Memory((char *)std::aligned_
 // A stream with n threads, for packing.
 struct Stream {
     weir_stream *stream = nullptr;
-    explicit Stream(int n_threads = 2)
+    explicit Stream(int n_threads = 2, const char *isa = nullptr)
     {
         weir_stream_options options = {};
-        options.n_threads = n_threads;
+        options.n_threads = n_threads, options.isa = isa;
         if (weir_stream_open(&stream, &options, nullptr) != WEIR_OK) std::abort();
     }
     Stream(const Stream &) = delete;

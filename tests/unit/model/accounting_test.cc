@@ -178,7 +178,8 @@ TEST_F(Accounting, ComputingTakesNothingMore)
 /* 24 jobs, of which one runs; each has counts of all tokens for its penalties. */
 TEST_F(Accounting, JobsInTheQueue)
 {
-    open(support::golden("qwen3"), { "memory.host=64MiB", "batch.max_sequences=1", "batch.queue=64" });
+    open(support::golden("tq/tq-q8_0.gguf"),
+         { "memory.host=64MiB", "batch.max_sequences=1", "batch.queue=64", "kernels.activations=fast" });
     const size_t               total_before = total();
     const std::vector<int32_t> prompt = support::some_tokens(200, 1, 100);
     weir_request               request = {};
@@ -271,11 +272,11 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
 
 TEST_F(Accounting, APlanThatDoesNotFitSaysTheArithmetic)
 {
-    for (const char *memory : { "memory.host=40KiB", "memory.host=200KiB", "memory.host=2MiB" }) {
+    for (const char *memory : { "memory.host=40KiB", "memory.host=200KiB", "memory.host=1MiB" }) {
         EXPECT_EQ(engine_.plan(support::golden("tq"), { memory }), WEIR_EFULL) << memory;
         EXPECT_NE(strstr(engine_.text(), "the plan does not fit"), nullptr) << engine_.text();
     }
-    for (const char *part : { "weights", "page tables", "tokenizer", "requests", "2.0 MiB (memory.host)" })
+    for (const char *part : { "weights", "page tables", "tokenizer", "requests", "1.0 MiB (memory.host)" })
         EXPECT_NE(strstr(engine_.text(), part), nullptr) << part << " in " << engine_.text();
 }
 

@@ -21,6 +21,14 @@ std::ostream &operator<<(std::ostream &out, const Case &c) { return out << c.nam
 
 class Invariance : public ::testing::TestWithParam<Case> {
   protected:
+    void SetUp() override
+    {
+        for (const std::string &setting : GetParam().settings) {
+            if (setting.rfind("kernels.isa=", 0) != 0) continue;
+            Engine probe;
+            if (probe.open(support::golden(GetParam().model), { setting }) == WEIR_ECONFIG) GTEST_SKIP() << probe.text();
+        }
+    }
     /* So many slots that all rows of the prompt may have logits in one step. */
     void open(const Settings &more = {}, size_t n_tokens = n_prompt)
     {
@@ -194,6 +202,9 @@ const Case cases[] = {
     { "Bf16", "tq", { "kernels.activations=fast", "kv.format=f16" } },
     { "Bf16KvF32", "tq", { "kernels.activations=fast", "kv.format=f32" } },
     { "Bf16OnV3", "tq", { "kernels.activations=fast", "kernels.isa=v3" } },
+    { "Bf16OnV2", "tq", { "kernels.activations=fast", "kernels.isa=v2" } },
+    { "F32OnV3", "tq/tq-f32.gguf", { "kernels.activations=f32", "kernels.isa=v3" } },
+    { "F32OnV2", "tq/tq-f32.gguf", { "kernels.activations=f32", "kernels.isa=v2" } },
     { "Qwen3Bf16Gguf", "qwen3/qwen3-bf16.gguf", { "kernels.activations=fast" } },
     { "Qwen2", "qwen2", { "kernels.activations=f32" } },
     { "Llama3", "llama3/llama3-f32.gguf", { "kernels.activations=f32" } },

@@ -103,7 +103,7 @@ class Service : public ::testing::Test {
         config->model.context = context;
         if (memory != nullptr) ASSERT_EQ(weir_config_set_key(config, "memory.host", memory, &error_), WEIR_OK) << error_.text;
         for (const char *const setting : more) ASSERT_EQ(weir_config_set(config, setting, &error_), WEIR_OK) << error_.text;
-        const weir_engine_options options = { config, true, false, nullptr, nullptr };
+        const weir_engine_options options = { config, true, with_server_, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
         service_ = weir_engine_service(engine_);
     }
@@ -137,6 +137,7 @@ class Service : public ::testing::Test {
     weir_engine              *engine_ = nullptr;
     weir_service             *service_ = nullptr;
     weir_error                error_ = {};
+    bool                      with_server_ = false; /* budgets are a server's */
 };
 
 } // namespace support

@@ -508,15 +508,77 @@ TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
     for (const int fd : idle) close(fd);
 }
 
+/* Clients that are strict about an exact format see nothing new. */
+TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
+{
+    open({ 2, 4096, 0, 0 });
+    const char *const stream = R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true})";
+    const char *const stream_usage =
+        R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}})";
+    for (const char *const body : { R"({"prompt":"a","max_tokens":2,"ignore_eos":true})", stream, stream_usage }) {
+        const std::string reply = ask("/v1/completions", body);
+        EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+        EXPECT_EQ(std::string::npos, reply.find("\"kv\"")) << reply;
+        EXPECT_EQ(std::string::npos, reply.find("kv-format")) << reply;
+    }
+    weir_service_info *const info = weir_fake_service_info(service_);
+    info->kv_is_lossy = true;
+    info->kv_format = "q8_0/turbo4";
+    info->kv_bytes_per_token = 10;
+    const std::string header = "x-weir-kv-format: q8_0/turbo4\r\n", kv = R"("kv":{"format":"q8_0/turbo4","bytes":30,"rows":3})";
+    const std::string plain = ask("/v1/completions", R"({"prompt":"a","max_tokens":2,"ignore_eos":true})");
+    EXPECT_NE(std::string::npos, plain.find(header)) << plain;
+    EXPECT_NE(std::string::npos, plain.find(kv)) << plain;
+    const std::string silent = ask("/v1/completions", stream);
+    EXPECT_NE(std::string::npos, silent.find(header)) << silent;
+    EXPECT_EQ(std::string::npos, silent.find("\"kv\"")) << "no usage was asked for";
+    const std::string asked = ask("/v1/completions", stream_usage);
+    EXPECT_NE(std::string::npos, asked.find(header)) << asked;
+    EXPECT_EQ(1, count(asked, kv)) << asked;
+    const std::string refused = ask("/v1/completions", R"({"prompt":7})");
+    EXPECT_EQ(0u, refused.find("HTTP/1.1 400"));
+    EXPECT_EQ(std::string::npos, refused.find("kv-format")) << "nothing was answered";
+    EXPECT_EQ(std::string::npos, get("/v1/models").find("kv-format"));
+    EXPECT_NE(std::string::npos, get("/props").find("\"lossy\":true"));
+}
+
+TEST_F(Server, APromptThatNoBudgetHoldsIsRefused)
+{
+    open({ 2, 4096, 0, 0 });
+    weir_service_info *const info = weir_fake_service_info(service_);
+    info->kv_bytes_per_token = 10;
+    info->kv_per_request = 1280;
+    std::string ids = "1";
+    for (int i = 0; i < 128; i++) ids += ",2";
+    const std::string body = "{\"prompt\":[" + ids + "],\"ignore_eos\":true";
+    const std::string refused = ask("/v1/completions", body + "}");
+    EXPECT_EQ(0u, refused.find("HTTP/1.1 400")) << refused;
+    for (const char *const part :
+         { "\"type\":\"invalid_request_error\"", "\"param\":\"prompt\"", "\"code\":\"kv_budget_exceeded\"", "\"n_prompt_tokens\":129",
+           "\"n_ctx\":128", "takes 1920 bytes", "server.kv_per_request allows 1280", "exceeds the available context size of 128 tokens" })
+        EXPECT_NE(std::string::npos, refused.find(part)) << part << " in " << refused;
+    const std::string cut = ask("/v1/completions", body + ",\"max_tokens\":28,\"on_overflow\":\"truncate_middle\"}");
+    EXPECT_EQ(0u, cut.find("HTTP/1.1 200")) << cut;
+    EXPECT_NE(std::string::npos, cut.find("\"prompt_tokens\":100,\"completion_tokens\":28,")) << cut;
+    const std::string fits = ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000})");
+    EXPECT_NE(std::string::npos, fits.find("\"completion_tokens\":125,")) << "as many as the budget holds";
+    EXPECT_NE(std::string::npos, fits.find("\"finish_reason\":\"length\""));
+    const std::string two = ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000,"n":2})");
+    EXPECT_NE(std::string::npos, two.find("\"completion_tokens\":122,")) << "each has the half";
+    EXPECT_NE(std::string::npos, get("/props").find("\"kv_per_request\":1280,\"kv_per_key\":0"));
+}
+
 TEST_F(Server, MemoryAsJson)
 {
     open_within(32 << 20);
     const std::string reply = get("/v1/memory");
     EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
-    for (const char *const part : { "\"object\":\"memory\"", "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":", "\"peak\":",
-                                    "\"head_room\":", "\"accounts\":{\"weights\":0", "\"page_tables\":0", "\"device\":{\"cap\":0",
-                                    "\"disk\":{", "\"kv\":{\"page_bytes\":64,\"pages\":1000,\"free_pages\":", "\"bytes_per_token\":",
-                                    "\"format\":", "\"recurrent_bytes_per_sequence\":", "\"sequences\":[]", "\"evicted_tokens\":0" })
+    for (const char *const part :
+         { "\"object\":\"memory\"", "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":", "\"peak\":", "\"head_room\":",
+           "\"accounts\":{\"weights\":0", "\"page_tables\":0", "\"device\":{\"cap\":0", "\"disk\":{",
+           "\"kv\":{\"page_bytes\":64,\"pages\":1000,\"free_pages\":", "\"bytes_per_token\":", "\"used_bytes\":", "\"free_tokens\":",
+           "\"kept\":{\"tokens\":0,\"bytes\":0,", "\"budgets\":{\"kv_per_request\":0,\"kv_per_key\":0,\"kv_claimed\":0}",
+           "\"format\":", "\"recurrent_bytes_per_sequence\":", "\"sequences\":[]", "\"evicted_tokens\":0" })
         EXPECT_NE(std::string::npos, reply.find(part)) << part << " in " << reply;
     const int         fd = post("/v1/chat/completions", long_stream);
     const std::string begin = read_text(fd, "data:");

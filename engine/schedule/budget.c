@@ -1,0 +1,46 @@
+/* engine/schedule/budget.c - what one request, and all requests of a client together, may hold of the KV memory.
+ *
+ * A choice counts with all that it may come to hold, the prompt and the longest answer, shared pages too: so a budget is never exceeded, and
+ * nothing that runs has to give anything back for it. Kept texts count for nobody: they make room for whoever needs it. */
+#include <inttypes.h>
+
+#include "engine/schedule/service.h"
+#include "kernels/abi/kv_page.h"
+
+int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows)
+{
+    return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS * info->kv_bytes_per_token + info->kv_open_bytes;
+}
+
+/* The tighter budget: what no request can be larger than; 0: none. */
+static int64_t budget_of(const weir_service_info *info)
+{
+    const int64_t a = info->kv_per_request, b = info->kv_per_client;
+    return a == 0 || (b > 0 && b < a) ? b : a;
+}
+
+int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices)
+{
+    const int64_t budget = budget_of(info), page = WEIR_PAGE_TOKENS * info->kv_bytes_per_token;
+    if (budget == 0 || page == 0) return info->window;
+    const int64_t each = budget / n_choices - info->kv_open_bytes, rows = each > 0 ? each / page * WEIR_PAGE_TOKENS : 0;
+    return rows < info->window ? (int32_t)rows : info->window;
+}
+
+weir_status weir_service_check_budget(const weir_service_info *info, int64_t n_prompt, int32_t n_choices, weir_error *error)
+{
+    const int32_t     limit = weir_service_row_limit(info, n_choices);
+    const char *const key = budget_of(info) == info->kv_per_request ? "server.kv_per_request" : "server.kv_per_key";
+    const int64_t     needed = n_choices * weir_service_kv_bytes(info, n_prompt);
+    if (n_prompt <= limit || budget_of(info) == 0) return WEIR_OK;
+    if (n_choices == 1)
+        return weir_error_set(error, WEIR_EINVAL,
+                              "kv_budget_exceeded: the prompt of %" PRId64
+                              " tokens exceeds the available context size of %d tokens: its KV "
+                              "takes %" PRId64 " bytes, %s allows %" PRId64 "; shorten it or raise %s",
+                              n_prompt, (int)limit, needed, key, budget_of(info), key);
+    return weir_error_set(error, WEIR_EINVAL,
+                          "kv_budget_exceeded: the prompt of %" PRId64 " tokens exceeds the available context size of %d tokens: the KV of "
+                          "%d choices takes %" PRId64 " bytes, %s allows %" PRId64 "; shorten it, ask for fewer choices, or raise %s",
+                          n_prompt, (int)limit, (int)n_choices, needed, key, budget_of(info), key);
+}

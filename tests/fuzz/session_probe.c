@@ -1,0 +1,79 @@
+#include "tests/fuzz/session_probe.h"
+
+#include <stdlib.h>
+
+static const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 }, { WEIR_KV_F16, WEIR_KV_F16 } };
+static const weir_kv_spec own = { .n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .formats = formats };
+
+const weir_kv_spec *session_probe_spec(void) { return &own; }
+
+static void require(bool condition)
+{
+    if (!condition) abort();
+}
+
+/* What the header promises; all of it lies in the file, so its size bounds what is allocated. */
+typedef struct buffers {
+    int32_t *tokens;
+    float   *state, *states[WEIR_SESSION_STATES]; /* all states go to one place */
+    char    *pages; /* [n_pages]: each has its own, because they are hashed after many have come */
+    void   **table;
+} buffers;
+
+static void take_buffers(buffers *b, const weir_session_header *h, size_t n_pages)
+{
+    b->tokens = malloc((size_t)h->n_tokens * sizeof *b->tokens);
+    b->state = malloc((size_t)h->identity.state_bytes + 1);
+    const size_t page_bytes = h->identity.block_bytes == (int64_t)weir_kv_block_bytes(&own) ? weir_kv_page_bytes(&own, 0) : 0;
+    b->pages = malloc(n_pages * page_bytes + 1);
+    b->table = malloc(n_pages * sizeof *b->table);
+    require(b->tokens != NULL && b->pages != NULL && b->state != NULL && b->table != NULL);
+    for (size_t i = 0; i < n_pages; i++) b->table[i] = b->pages + i * page_bytes;
+    for (size_t i = 0; i < WEIR_SESSION_STATES; i++) b->states[i] = b->state;
+}
+
+static weir_status count(weir_status status, int *n_sections)
+{
+    *n_sections += status == WEIR_OK;
+    return status;
+}
+
+static weir_status read_sections(weir_session_reader *reader, const buffers *b, int64_t n_blocks, int *n_sections, weir_error *error)
+{
+    const weir_session_header *const h = weir_session_header_of(reader);
+    int32_t                          places[WEIR_SESSION_STATES];
+    char                             salt[WEIR_PREFIX_SALT + 1];
+    WEIR_TRY(count(weir_session_read_tokens(reader, b->tokens, SESSION_PROBE_VOCAB, error), n_sections));
+    for (int32_t i = 0; i < h->n_tokens; i++) require(b->tokens[i] >= 0 && b->tokens[i] < SESSION_PROBE_VOCAB);
+    WEIR_TRY(count(weir_session_read_salt(reader, salt, error), n_sections));
+    WEIR_TRY(count(weir_session_read_places(reader, places, error), n_sections));
+    for (int32_t i = 0; i < h->n_states; i++) require(places[i] >= 1 && places[i] <= h->n_tokens);
+    WEIR_TRY(count(weir_session_read_states(reader, b->states, error), n_sections));
+    if (h->identity.n_layers * h->identity.n_kv_heads != own.n_layers * own.n_kv_heads)
+        return weir_error_set(error, WEIR_EMISMATCH, "pages of another number of heads");
+    return count(weir_session_read_pages(reader, b->table, n_blocks, &own, error), n_sections);
+}
+
+weir_status session_probe_read(const char *path, size_t size, int *n_sections, weir_error *error)
+{
+    weir_session_reader *reader = NULL;
+    weir_status          status = weir_session_open(&reader, path, error);
+    *n_sections = 0;
+    require((status == WEIR_OK) == (reader != NULL));
+    if (status == WEIR_OK) {
+        const weir_session_header *const h = weir_session_header_of(reader);
+        require(h->bytes == size && h->n_tokens >= 1 && h->n_states <= WEIR_SESSION_STATES);
+        const size_t n_blocks = ((size_t)h->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        require((size_t)h->n_tokens * sizeof(int32_t) <= size && n_blocks * (size_t)h->identity.block_bytes <= size);
+        buffers b;
+        take_buffers(&b, h, (size_t)(own.n_layers * own.n_kv_heads) * n_blocks);
+        status = read_sections(reader, &b, (int64_t)n_blocks, n_sections, error);
+        free(b.tokens);
+        free(b.pages);
+        free(b.state);
+        free(b.table);
+    }
+    require(status == WEIR_OK || error->text[0] != '\0');
+    weir_session_close(reader);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* tests/fuzz/session_probe.h - a session file as the process reads it that keeps these pages: every section, and what must hold of it. */
+#pragma once
+#include "engine/kv/session_file.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Two layers of one head, keys and values of 16 dimensions in f16; ids below this. */
+enum { SESSION_PROBE_VOCAB = 1000, SESSION_PROBE_SECTIONS = 5 };
+const weir_kv_spec *session_probe_spec(void);
+
+/* Reads the file of `size` bytes and aborts where the reader breaks its word. *n_sections: those that were read and right; all of them with OK. */
+weir_status session_probe_read(const char *path, size_t size, int *n_sections, weir_error *error);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,81 @@
+/* tests/fuzz/session_seeds.c - writes the seeds of session_fuzz: files of the real writer whose pages are those that the target keeps.
+ *
+ * Usage: session_seeds FOLDER */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fuzz/session_probe.h"
+
+enum { MOST_TOKENS = 150, BLOCKS = 3, STATE_FLOATS = 16 };
+
+typedef struct seed {
+    const char *name, *salt;
+    int32_t     n_tokens, places[2], n_states;
+    bool        is_automatic;
+} seed;
+
+static const seed seeds[] = {
+    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false },
+    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false },
+    { "automatic", "s", 5, { 5 }, 1, true },
+};
+
+/* Numbers that differ from place to place, small enough to be ids and finite rows. */
+static void fill(unsigned char *bytes, size_t n, size_t from)
+{
+    for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)((from + i) * 7 % 61);
+}
+
+static weir_status write_seed(const seed *s, const char *folder, weir_error *error)
+{
+    static unsigned char        pages[BLOCKS * 2][1 << 14];
+    int32_t                     tokens[MOST_TOKENS];
+    float                       state[STATE_FLOATS];
+    void                       *table[2 * BLOCKS];
+    weir_prefix_mark            marks[2];
+    char                        path[4096];
+    size_t                      n_bytes;
+    const weir_kv_spec *const   spec = session_probe_spec();
+    const weir_session_identity identity = { .model = { 1, 2 },
+                                             .tokenizer = { 3, 4 },
+                                             .format = "f16",
+                                             .policy = "full:0",
+                                             .n_layers = spec->n_layers,
+                                             .n_kv_heads = spec->n_kv_heads,
+                                             .key_dim = spec->key_dim,
+                                             .value_dim = spec->value_dim,
+                                             .state_bytes = s->n_states > 0 ? (int64_t)sizeof state : 0,
+                                             .block_bytes = (int64_t)weir_kv_block_bytes(spec) };
+    WEIR_ASSERT(weir_kv_page_bytes(spec, 0) <= sizeof pages[0] && s->n_tokens <= MOST_TOKENS);
+    for (int32_t i = 0; i < MOST_TOKENS; i++) tokens[i] = i * 31 % SESSION_PROBE_VOCAB;
+    for (int i = 0; i < STATE_FLOATS; i++) state[i] = (float)i - 3.5f;
+    for (int i = 0; i < 2 * BLOCKS; i++) fill(table[i] = pages[i], sizeof pages[i], (size_t)i);
+    for (int i = 0; i < s->n_states; i++) marks[i] = (weir_prefix_mark){ s->places[i], state };
+    const weir_session_text text = { .tokens = tokens,
+                                     .n_tokens = s->n_tokens,
+                                     .n_states = s->n_states,
+                                     .salt = s->salt,
+                                     .pages = table,
+                                     .page_stride = BLOCKS,
+                                     .spec = spec,
+                                     .states = marks,
+                                     .is_automatic = s->is_automatic };
+    (void)snprintf(path, sizeof path, "%s/%s.session", folder, s->name);
+    return weir_session_write(path, &identity, &text, &n_bytes, error);
+}
+
+int main(int argc, char **argv)
+{
+    weir_error error = { 0 };
+    if (argc != 2) {
+        (void)fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) {
+        if (write_seed(&seeds[i], argv[1], &error) == WEIR_OK) continue;
+        (void)fprintf(stderr, "%s\n", error.text);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,68 @@
+// The seeds of session_fuzz reach every section: a seed that is refused early leaves the rest of the reader to chance.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "tests/fuzz/session_probe.h"
+
+namespace {
+
+const std::filesystem::path corpus = "tests/fuzz/corpus/session";
+
+std::string bytes_of(const std::filesystem::path &path)
+{
+    std::ifstream file(path, std::ios::binary);
+    return { std::istreambuf_iterator<char>(file), {} };
+}
+
+/* The reader takes no links, and those of a test's runfiles are. */
+weir_status read_copy(const std::string &bytes, int *n_sections, weir_error *error)
+{
+    const std::string path = testing::TempDir() + "copy.session";
+    std::ofstream(path, std::ios::binary) << bytes;
+    const weir_status status = session_probe_read(path.c_str(), bytes.size(), n_sections, error);
+    std::filesystem::remove(path);
+    return status;
+}
+
+TEST(SessionSeeds, AreReadToTheirEnds)
+{
+    std::set<std::string> whole;
+    for (const auto &entry : std::filesystem::directory_iterator(corpus)) {
+        weir_error        error = {};
+        int               n_sections = 0;
+        const weir_status status = read_copy(bytes_of(entry.path()), &n_sections, &error);
+        if (entry.path().stem() == "foreign") {
+            EXPECT_EQ(status, WEIR_EMISMATCH) << error.text;
+            EXPECT_EQ(n_sections, SESSION_PROBE_SECTIONS - 1) << "all but the pages, which are of another size";
+            continue;
+        }
+        EXPECT_EQ(status, WEIR_OK) << entry.path() << ": " << error.text;
+        EXPECT_EQ(n_sections, SESSION_PROBE_SECTIONS) << entry.path();
+        whole.insert(entry.path().stem());
+    }
+    EXPECT_EQ(whole, (std::set<std::string>{ "automatic", "dense", "hybrid" }));
+}
+
+/* A flipped bit in any section stops the reading there and not before: each of them is really read. */
+TEST(SessionSeeds, HaveBytesInEverySection)
+{
+    const std::string bytes = bytes_of(corpus / "hybrid.session");
+    for (int section = 0; section < SESSION_PROBE_SECTIONS; section++) {
+        uint64_t offset = 0;
+        for (int i = 7; i >= 0; i--) offset = offset << 8 | (unsigned char)bytes[296 + 40 * (size_t)section + 8 + (size_t)i];
+        ASSERT_LT(offset, bytes.size());
+        std::string changed = bytes;
+        changed[offset] = (char)(changed[offset] ^ 1);
+        weir_error error = {};
+        int        n_sections = 0;
+        EXPECT_EQ(read_copy(changed, &n_sections, &error), WEIR_EFORMAT) << error.text;
+        EXPECT_EQ(n_sections, section);
+    }
+}
+
+} // namespace
