@@ -264,3 +264,19 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
                                 n_cold, n_alive, n_used);
     return status == WEIR_OK;
 }
+
+bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table, weir_error *error)
+{
+    const int64_t heads = kv_heads_of(&store->spec);
+    for (int64_t block = 0; block < table->n_pages; block++) {
+        const int32_t place = weir_kv_place_of(store, table->pages[block]);
+        if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)
+            return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is on disk, and no row of it is written", block) == WEIR_OK;
+        for (int64_t h = 0; h < heads; h++) {
+            const void *const page = table->pages[h * table->capacity + block];
+            if (page == NULL || weir_kv_page_refs(store, page) < 1 || weir_kv_place_of(store, page) != place)
+                return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is torn at head %" PRId64, block, h) == WEIR_OK;
+        }
+    }
+    return true;
+}

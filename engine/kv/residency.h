@@ -33,8 +33,9 @@ typedef struct weir_kv_residency {
     int64_t write_errors, read_errors;
 } weir_kv_residency;
 weir_kv_residency weir_kv_residency_of(const weir_kv_store *store);
-/* Checks invariants 1, 6 and 7 over all pages; false with a text. For tests. */
+/* Check invariants 1 and 6 over all pages, 7 over those of a table; false with a text. For tests. */
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error);
+bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table, weir_error *error);
 
 #ifdef __cplusplus
 }

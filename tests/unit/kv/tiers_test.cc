@@ -320,6 +320,8 @@ TEST_F(Tiers, RandomUseKeepsBytesAndCounts)
         }
         fail_writes_after = fail_reads_after = -1;
         ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text << " after step " << step;
+        for (const weir_kv_table &each : tables)
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each, &error_)) << error_.text << " after step " << step;
         if (step % 10 != 0) continue;
         for (size_t n = 0; n < 4; n++)
             for (int64_t p = 0; p < tables[n].n_pages; p++) expect_page(tables[n], seeds[n][p], p);

@@ -75,6 +75,8 @@ class Texts {
             weir_runner_tend(engine_.runner(), works.data(), (int32_t)works.size());
             weir_kv_store *const store = weir_engine_store(engine_.get());
             ASSERT_TRUE(weir_kv_store_is_sound(store, engine_.error())) << engine_.text();
+            for (const auto &s : sequences_)
+                ASSERT_TRUE(weir_kv_table_is_sound(store, &s->get()->table, engine_.error())) << engine_.text();
         }
     }
     const std::vector<std::vector<float>> &logits() const { return logits_; }
