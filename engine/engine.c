@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
@@ -137,9 +138,35 @@ static weir_status prepare_model(weir_engine *engine, const weir_engine_options 
 {
     engine->config = *options->config;
     WEIR_TRY(weir_config_check(&engine->config, error));
-    const size_t caps[WEIR_TIER_COUNT] = { [WEIR_TIER_HOST] = weir_plan_cap(&engine->config) };
+    const size_t caps[WEIR_TIER_COUNT] = {
+        [WEIR_TIER_HOST] = weir_plan_cap(&engine->config), [WEIR_TIER_DISK] = (size_t)engine->config.memory.disk
+    };
     if (weir_ledger_open(&engine->ledger, caps) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
     return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_payer, open_model, error);
+}
+
+/* Pages that memory.disk has room for; where sessions are saved, the other half is theirs. Pages are larger with a disk than without. */
+static weir_status plan_disk(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
+{
+    const bool    shares = weir_plan_has_sessions(&engine->config, spec, options->with_service);
+    const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1), per_block = weir_kv_pages_for(spec, 1);
+    if (disk == 0 || per_block == 0) return WEIR_OK;
+    spec->n_disk_pages = per_block;
+    const int64_t bytes = (int64_t)weir_kv_block_room(spec), most = INT32_MAX / 2 / per_block;
+    spec->n_disk_pages = (disk / bytes < most ? disk / bytes : most) * per_block;
+    if (spec->n_disk_pages > 0 || shares) return WEIR_OK;
+    return weir_error_set(error, WEIR_EFULL,
+                          "memory.disk = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; raise it, or set it to 0",
+                          (long long)engine->config.memory.disk, (long long)bytes);
+}
+
+/* memory.disk_dir, or where there is room as a rule; not /tmp, which may be memory. */
+static const char *disk_folder(const weir_config *config)
+{
+    const char *const temporary = getenv("TMPDIR");
+    if (config->memory.disk_dir[0] != '\0') return config->memory.disk_dir;
+    if (config->sessions.dir[0] != '\0') return config->sessions.dir;
+    return temporary != NULL && temporary[0] != '\0' ? temporary : "/var/tmp";
 }
 
 /* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
@@ -152,7 +179,9 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
                             .n_kv_heads = shape->n_kv_heads,
                             .key_dim = shape->head_dim,
                             .value_dim = shape->head_dim,
-                            .formats = engine->kv_formats };
+                            .formats = engine->kv_formats,
+                            .disk_folder = disk_folder(&engine->config) };
+    WEIR_TRY(plan_disk(engine, options, spec, error));
     const weir_plan_parts parts = { .config = &engine->config,
                                     .model = engine->model,
                                     .spec = spec,
@@ -166,6 +195,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     engine->plan.f32_activations = engine->f32_activations;
     name_model(engine);
     spec->n_pages = engine->plan.kv_pages;
+    spec->n_disk_pages = engine->plan.kv_disk_pages;
     spec->max_rows = engine->plan.window;
     return WEIR_OK;
 }
@@ -238,7 +268,7 @@ static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, 
     weir_sessions_options     options = { .folder = engine->config.sessions.dir,
                                           .service = engine->service,
                                           .limit = (int32_t)engine->config.sessions.limit,
-                                          .disk = engine->config.memory.disk,
+                                          .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,
                                           .n_states = share > 1 ? share : 1 };
     WEIR_TRY(weir_identity_of(&options.identity, &parts, error));
     return weir_sessions_open(&engine->sessions, &options, error);
@@ -261,10 +291,12 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     warn_of_unused(engine);
     WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS, engine->plan.process, error));
     WEIR_TRY(weir_model_load(engine->model, engine->ledger, options->progress, options->user, error));
+    if (spec.n_disk_pages > 0) (void)mkdir(spec.disk_folder, 0700); /* that it cannot be made is found out when a file is */
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = { .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
                                         .works = engine->plan.n_slots,
-                                        .logits = engine->plan.n_slots + WEIR_SCORED_ROWS };
+                                        .logits = engine->plan.n_slots + WEIR_SCORED_ROWS,
+                                        .hot = (int32_t)engine->config.kv.tiers.hot };
     WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error));
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(open_service(engine, error));

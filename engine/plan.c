@@ -5,6 +5,8 @@
 
 #include "engine/base/machine_memory.h"
 #include "engine/engine_internal.h"
+#include "engine/kv/staging.h"
+#include "engine/schedule/tiers.h"
 
 enum { SMALLEST_WINDOW = 256, SNAPSHOTS_PER_SLOT = 16 };
 /* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the allocator's slack, sockets, oneDNN's code. With
@@ -129,11 +131,15 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
                                      .segments = plan->n_slots,
                                      .logits = plan->n_slots + WEIR_SCORED_ROWS,
                                      .context = plan->window,
-                                     .formats = parts->spec->formats };
+                                     .formats = parts->spec->formats,
+                                     .has_disk = parts->spec->n_disk_pages > 0 };
+    weir_kv_spec          seen = *parts->spec;
     weir_runner_limits    steps = { .rows = limits.rows, .works = limits.segments, .logits = limits.logits };
     size_t                scratch = 0;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
-    plan->activations = weir_workspace_bytes(parts->model, &limits) + scratch;
+    seen.max_rows = plan->window;
+    plan->staging = weir_kv_staging_bytes(&seen, plan->n_slots);
+    plan->activations = weir_workspace_bytes(parts->model, &limits) + scratch + plan->staging;
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
     plan->page_tables = n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
                         (reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
@@ -141,11 +147,27 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
     return WEIR_OK;
 }
 
-/* Of the pool, and of the tree of kept texts over it. */
-static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages)
+/* Of the pool, n_disk of whose pages are on disk at most, and of the tree of kept texts over it. */
+static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_disk)
 {
     const weir_prefix_limits tree = { .n_nodes = reuses(parts) ? n_pages / weir_kv_pages_for(parts->spec, 1) : 0 }, none = { 0 };
-    return (size_t)n_pages * weir_kv_book_bytes() + weir_prefix_tree_bytes(&tree, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
+    weir_kv_spec             spec = *parts->spec;
+    spec.n_pages = n_pages;
+    spec.n_disk_pages = n_disk;
+    return (size_t)n_pages * weir_kv_book_bytes() + weir_kv_disk_book_bytes(&spec) + weir_prefix_tree_bytes(&tree, parts->spec) -
+           weir_prefix_tree_bytes(&none, parts->spec);
+}
+
+/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an eighth of the room; a quarter for windows, of which
+ * `full` blocks are all. */
+static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t full)
+{
+    enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
+    if (parts->spec->n_disk_pages == 0) return 0;
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
+    const size_t  books = book_bytes(parts, FIRST * per_block, FIRST * per_block) / FIRST + 1;
+    const int64_t kept = (int64_t)(room / SHARE / books), windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
+    return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block), INT32_MAX / 2 / per_block);
 }
 
 /* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a quarter of what is left. */
@@ -172,22 +194,49 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     const int64_t             per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
     plan->kv_open = weir_kv_open_rows_bytes(spec) * (size_t)plan->n_slots;
     plan->kv = plan->kv_open;
-    plan->kv_pages = 0;
+    plan->kv_pages = plan->kv_disk_pages = 0;
     plan_snapshots(plan, parts);
     const size_t fixed = weir_plan_total(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
     plan->kv_rows = wanted * plan->n_slots;
     if (per_block > 0) {
         /* Unless a budget was given, half of what is free is left to others. */
-        const size_t  room = plan->cap_is_configured ? left : left / 2, block = weir_kv_block_bytes(spec);
-        const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
-        const int64_t blocks = least((int64_t)(room / (block + book_bytes(parts, per_block))), full);
-        plan->kv_pages = least(blocks * per_block, INT32_MAX / per_block * per_block);
-        plan->kv = plan->kv_open + (size_t)(plan->kv_pages / per_block) * block;
-        plan->kv_rows = plan->kv_pages / per_block * WEIR_PAGE_TOKENS;
-        plan->page_tables += book_bytes(parts, plan->kv_pages);
+        const size_t  room = plan->cap_is_configured ? left : left / 2, block = weir_kv_block_room(spec);
+        const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots, on_disk = disk_blocks(parts, room, full);
+        enum { MORE = 64 };
+        const size_t  disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block);
+        const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block) - disk_books + MORE - 1) / MORE;
+        const int64_t most = INT32_MAX / per_block - on_disk,
+                      fit = room > disk_books ? (int64_t)((room - disk_books) / (block + books)) : 0;
+        const int64_t blocks = least(least(fit, full), most);
+        plan->kv_disk_pages = on_disk * per_block;
+        plan->kv_disk = (size_t)on_disk * block;
+        plan->kv_pages = (blocks + on_disk) * per_block;
+        plan->kv = plan->kv_open + (size_t)blocks * block;
+        plan->kv_rows = (blocks + on_disk) * WEIR_PAGE_TOKENS;
+        plan->page_tables += book_bytes(parts, plan->kv_pages, plan->kv_disk_pages);
     }
     plan->window = (int32_t)least(wanted, plan->kv_rows);
     return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
+}
+
+/* With a disk: memory holds what running sequences cannot do without, unless it holds all that they can have. */
+static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
+{
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot, rows = parts->config->batch.chunk;
+    if (plan->kv_disk_pages == 0) return WEIR_OK;
+    const int64_t blocks = (plan->kv_pages - plan->kv_disk_pages) / per_block;
+    const int32_t sequences = plan->n_slots + weir_plan_has_sessions(parts->config, parts->spec, parts->with_service);
+    const int64_t full = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
+    const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
+    if (blocks >= needed) return WEIR_OK;
+    return weir_error_set(error, WEIR_EFULL,
+                          "the plan does not fit: memory.host leaves room for %" PRId64
+                          " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
+                          "%d sequences with the disk below them need %" PRId64 ": for each its first block, %" PRId64
+                          " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
+                          " for a piece of prompt; raise memory.host, or lower batch.max_sequences, batch.chunk or kv.tiers.hot",
+                          blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0, (double)plan->cap / 1048576.0,
+                          (int)sequences, needed, hot, rows / WEIR_PAGE_TOKENS + 1);
 }
 
 static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
@@ -199,7 +248,7 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
     (void)snprintf(plan->v_format, sizeof plan->v_format, "%s", weir_kv_format_name(choice->rest.v));
     plan->wide_layers = (int32_t)choice->n_wide;
     for (int64_t i = 0; i < parts->spec->n_layers; i++) {
-        const int64_t bytes = (int64_t)weir_kv_page_bytes(parts->spec, i);
+        const int64_t bytes = (int64_t)weir_kv_page_room(parts->spec, i);
         if (bytes > plan->kv_page_bytes) plan->kv_page_bytes = bytes;
     }
 }
@@ -207,7 +256,7 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
 /* A budget that cannot hold 64 tokens would refuse everything. */
 static weir_status check_budget(int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error)
 {
-    const int64_t least_bytes = (int64_t)(weir_kv_block_bytes(spec) + weir_kv_open_rows_bytes(spec));
+    const int64_t least_bytes = (int64_t)(weir_kv_block_room(spec) + weir_kv_open_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
     return weir_error_set(error, WEIR_ECONFIG, "%s = %" PRId64 "B: 64 tokens take %" PRId64 " bytes of KV; raise it, or 0B for no budget",
                           key, budget, least_bytes);
@@ -239,7 +288,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .tokenizer = parts->tokenizer,
                          .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
                          .other = parts->other,
-                         .kv_bytes_per_token = (int64_t)weir_kv_block_bytes(parts->spec) / WEIR_PAGE_TOKENS };
+                         .disk_cap = (size_t)config->memory.disk,
+                         .kv_bytes_per_token = (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
     describe_formats(plan, parts);
     WEIR_TRY(plan_budgets(plan, parts, error));
     (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(parts->model));
@@ -251,7 +301,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     WEIR_TRY(plan_window(plan, parts, true, error));
     if (!plan_rows(plan, parts, wanted) || (config->model.context > 0 && plan->window < config->model.context))
         return too_small(plan, error);
-    const size_t books = book_bytes(parts, plan->kv_pages);
+    WEIR_TRY(check_tiers(plan, parts, error));
+    const size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;
     return weir_plan_total(plan) <= plan->cap ? WEIR_OK : too_small(plan, error);
@@ -276,10 +327,17 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
                                         plan->kv_rows, plan->kv_bytes_per_token, plan->kv_pages));
         if (strcmp(p->name, "kv") == 0 && plan->kv_open > 0)
             WEIR_TRY(weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_open / mib));
+        if (strcmp(p->name, "kv") == 0 && plan->kv_disk_pages > 0)
+            WEIR_TRY(weir_buffer_format(out, "; %" PRId64 " of these pages on disk", plan->kv_disk_pages));
+        if (strcmp(p->name, "activations") == 0 && plan->staging > 0)
+            WEIR_TRY(weir_buffer_format(out, "   %.1f MiB of it for pages from the disk", (double)plan->staging / mib));
         WEIR_TRY(weir_buffer_text(out, "\n"));
     }
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
                                 (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"));
+    if (plan->kv_disk_pages > 0)
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)\n", "kv on disk", (double)plan->kv_disk / mib,
+                                    (double)plan->disk_cap / mib));
     WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
     WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
     return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
@@ -313,6 +371,8 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
                                 plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)));
     for (const part *p = parts; p < parts + PARTS; p++)
         WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes));
+    WEIR_TRY(weir_buffer_format(out, "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64 ", \"staging\": %zu", plan->disk_cap,
+                                plan->kv_disk, plan->kv_disk_pages, plan->staging));
     WEIR_TRY(weir_buffer_format(out,
                                 "}, \"kv\": {\"format\": \"%s\", \"k_format\": \"%s\", \"v_format\": \"%s\", \"wide_layers\": %d, "
                                 "\"wide_format\": \"%s\", ",

@@ -30,7 +30,10 @@ typedef struct weir_engine_options {
 typedef struct weir_plan {
     size_t  cap; /* memory.host, or what was found free */
     size_t  weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer, http, process, other;
-    int64_t kv_pages, kv_rows;              /* of the pool; rows: tokens that fit over all sequences */
+    int64_t kv_pages, kv_rows;              /* of the pool, on disk too; rows: tokens that fit over all sequences */
+    int64_t kv_disk_pages;                  /* of kv_pages, on disk at most; 0: all are in memory */
+    size_t  kv_disk, staging;               /* bytes of them; of `activations`, for what is read from there */
+    size_t  disk_cap;                       /* memory.disk */
     int64_t kv_page_bytes;                  /* of the largest pages, where layers differ */
     int64_t kv_bytes_per_token;
     size_t  kv_open;                        /* of `kv`, for rows that wait for their page to be full */

@@ -190,3 +190,25 @@ void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, s
     free_block(memory, bytes);
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
 }
+
+weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach, weir_error *error)
+{
+    *out = NULL;
+    WEIR_TRY(weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, error));
+    void *const memory = mmap(NULL, reach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) {
+        (void)madvise(memory, reach, MADV_NOHUGEPAGE);
+        *out = memory;
+        return WEIR_OK;
+    }
+    weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
+    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes of address space; lower memory.disk", account_names[account],
+                          reach);
+}
+
+void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach)
+{
+    if (!memory) return;
+    (void)munmap(memory, reach);
+    weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
+}

@@ -74,6 +74,11 @@ void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
 void                        weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+/* Zero-filled address space of which only `bytes` are charged: the caller sees to it that no more are backed (madvise). No huge pages: they would
+ * back what nobody asked for. NULL-safe unmap with the same numbers. */
+WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach,
+                                            weir_error *error);
+void                        weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach);
 
 #ifdef __cplusplus
 }

@@ -144,6 +144,7 @@ weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const 
     weir_kv_choice_fill(formats, spec.n_layers, choice);
     spec.formats = formats;
     spec.n_pages = weir_kv_pages_for(&spec, task->window);
+    spec.n_disk_pages = 0;
     const weir_status status = run(&c, engine, task, &spec, error);
     if (status == WEIR_OK) {
         *out = summarise(&c);

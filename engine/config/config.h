@@ -30,11 +30,15 @@ typedef struct weir_config {
         int64_t          context;
     } model;  /* path "": the bundled demo */
     struct {
-        int64_t host, device, disk, snapshots;
+        int64_t          host, device, disk, snapshots;
+        weir_config_text disk_dir;
     } memory;
     struct {
         weir_config_text format, wide_format, reuse; /* "f16", "q8_0/turbo4"; "on", "off" */
         int64_t          wide_layers;
+        struct {
+            int64_t hot;
+        } tiers;
         struct {
             weir_config_text name;
             int64_t          budget;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/kv/residency.h"
 
 enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
 
@@ -118,6 +119,8 @@ weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledge
 }
 
 static void **pages_of(const weir_prefix *p, int32_t index) { return p->pages + index * p->heads; }
+
+static const node *node_of(const weir_prefix *p, void *const *pages) { return &p->nodes[(pages - (void *const *)p->pages) / p->heads]; }
 
 static void drop_pages(weir_prefix *p, int32_t index)
 {
@@ -269,14 +272,19 @@ static void drop_leaf(weir_prefix *p, int32_t index)
     if (is_empty_salt && parent != p->parent_in_use) drop_leaf(p, parent);
 }
 
+static bool is_cold(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_cold(p->store, pages_of(p, index)[0]); }
+
+static bool is_lost(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_lost(p->store, pages_of(p, index)[0]); }
+
 /* What to lose first: leaves of recurrent models that have no state, which nothing can continue, then the least recently used. */
-static int32_t worst_leaf(const weir_prefix *p)
+static int32_t worst_leaf(const weir_prefix *p, bool in_memory)
 {
     int32_t worst = NONE;
     bool    worst_is_dead = false;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&p->limits); i++) {
         const node *const n = &p->nodes[i];
         if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE || !is_idle(p, i)) continue;
+        if (in_memory && is_cold(p, i)) continue;
         const bool is_dead = has_states(p) && n->snapshot == NONE;
         if (worst != NONE && (worst_is_dead > is_dead || (worst_is_dead == is_dead && p->nodes[worst].last_use <= n->last_use))) continue;
         worst = i;
@@ -288,11 +296,41 @@ static int32_t worst_leaf(const weir_prefix *p)
 bool weir_prefix_reclaim(weir_prefix *prefix, int64_t n_pages)
 {
     while (weir_kv_store_free_pages(prefix->store) < n_pages) {
-        const int32_t leaf = worst_leaf(prefix);
+        const int32_t leaf = worst_leaf(prefix, false);
         if (leaf == NONE) return false;
         drop_leaf(prefix, leaf);
     }
     return true;
+}
+
+/* One pass; `blocks` stays sorted by insertion. */
+int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int32_t most)
+{
+    int32_t n = 0;
+    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++) {
+        const node *const run = &prefix->nodes[i];
+        if (run->parent == NONE || run->n_tokens == 0 || !is_idle(prefix, i) || is_cold(prefix, i)) continue;
+        int32_t at = n;
+        while (at > 0 && run->last_use < node_of(prefix, blocks[at - 1])->last_use) at--;
+        if (at == most) continue;
+        if (n < most) n++;
+        for (int32_t k = n - 1; k > at; k--) blocks[k] = blocks[k - 1];
+        blocks[at] = (void *const *)pages_of(prefix, i);
+    }
+    return n;
+}
+
+/* Ends of texts that are in memory go first; where none is, those on disk are in the way of what is. */
+void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
+{
+    while (weir_kv_store_room(prefix->store) < n_blocks) {
+        void *const *oldest = NULL;
+        if (weir_prefix_oldest(prefix, &oldest, 1) == 0) return;
+        int32_t leaf = worst_leaf(prefix, true);
+        if (leaf == NONE) leaf = worst_leaf(prefix, false);
+        if (leaf == NONE) return;
+        drop_leaf(prefix, leaf);
+    }
 }
 
 /* Adds the nodes below and at this one that could be dropped; false: this one could not. */
@@ -327,7 +365,7 @@ int64_t weir_prefix_reclaimable(weir_prefix *prefix)
 static int32_t new_node(weir_prefix *p, int32_t parent)
 {
     if (p->free_node == NONE) {
-        const int32_t leaf = worst_leaf(p);
+        const int32_t leaf = worst_leaf(p, false);
         if (leaf == NONE || leaf == parent) return NONE;
         p->parent_in_use = parent;
         drop_leaf(p, leaf);
@@ -391,7 +429,8 @@ static void find_point(const weir_prefix *p, int32_t index, int32_t before, int3
     }
 }
 
-/* The child that shares the most first tokens. States of all children count: on a common beginning they are equal. */
+/* The child that shares the most first tokens. States of all children count: on a common beginning they are equal. What the disk has lost is not
+ * begun again. */
 static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence *sequence, int32_t before, int32_t most, place *best,
                        int32_t *n_same)
 {
@@ -399,6 +438,7 @@ static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence
     *n_same = 0;
     for (int32_t i = p->nodes[parent].child; i != NONE; i = p->nodes[i].next) {
         const int32_t n = p->nodes[i].n_tokens, left = sequence->n_tokens - before;
+        if (is_lost(p, i)) continue;
         const int32_t same = common(p->nodes[i].tokens, sequence->tokens + before, n < left ? n : left);
         find_point(p, i, before, same, most, best);
         if (same <= *n_same) continue;
@@ -485,22 +525,28 @@ static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_
     mark(p, index);
 }
 
-/* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is made longer, or a new one. */
+/* The node has these tokens, and its page is on disk with no other user, or lost there: the sequence's own, in memory, is better. */
+static bool is_worse(const weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page)
+{
+    return is_cold(p, index) && (is_lost(p, index) || is_idle(p, index)) && !weir_kv_is_cold(p->store, sequence->table.pages[page]);
+}
+
+/* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is made longer or gets a better page, or a new one. */
 static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at, int32_t n)
 {
-    int32_t same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
-    if (index != NONE && same == n) {
-        if (n == RUN) adopt(p, index, sequence, at / RUN);
+    int32_t    same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
+    const bool is_whole = index != NONE && same == p->nodes[index].n_tokens;
+    if (index != NONE && same == n && !(is_whole && is_worse(p, index, sequence, at / RUN))) {
+        if (n == RUN && !is_lost(p, index)) adopt(p, index, sequence, at / RUN);
         return index;
     }
-    const bool grows = index != NONE && same == p->nodes[index].n_tokens;
-    if (grows)
+    if (is_whole)
         drop_pages(p, index); /* its rows are in the sequence's pages too */
     else
         index = new_node(p, parent);
     if (index == NONE) return NONE;
     node *const run = &p->nodes[index];
-    if (!grows) p->stats.n_nodes++;
+    if (!is_whole) p->stats.n_nodes++;
     p->stats.n_tokens += n - run->n_tokens;
     memcpy(run->tokens, sequence->tokens + at, (size_t)n * sizeof *run->tokens);
     run->n_tokens = n;

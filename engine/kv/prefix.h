@@ -94,6 +94,10 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
 bool weir_prefix_reclaim(weir_prefix *prefix, int64_t n_pages);
 /* Pages that reclaiming could free. Costs as much as the sequences that came and went since the last call, not as the tree. */
 int64_t weir_prefix_reclaimable(weir_prefix *prefix);
+/* With a disk. Up to `most` blocks in memory that nobody else uses, the least recently used first; and what is done when none can leave it: texts are dropped
+ * until n_blocks fit in memory or none is left that would help. */
+int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int32_t most);
+void    weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
     int64_t n_nodes, n_tokens, n_snapshots;

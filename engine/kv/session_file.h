@@ -4,6 +4,7 @@
  * checksum. Texts whose format has open rows are cut at whole pages before they come here. Pages go out and come in as bytes: what they hold is the business of the KV format that the header names. */
 #pragma once
 #include "engine/kv/prefix.h"
+#include "engine/kv/residency.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +36,7 @@ typedef struct weir_session_text {
     void *const            *pages;  /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each */
     int64_t                 page_stride;
     const weir_kv_spec     *spec; /* of the pages */
+    weir_kv_store          *store; /* whose pages may be on disk, and move meanwhile; NULL: they are in memory */
     const weir_prefix_mark *states; /* [n_states], ascending; at most WEIR_SESSION_STATES */
     bool                    is_automatic; /* nobody asked for it: may be deleted when there are too many */
 } weir_session_text;
@@ -70,6 +72,10 @@ WEIR_MUST_CHECK weir_status weir_session_read_places(weir_session_reader *reader
 WEIR_MUST_CHECK weir_status weir_session_read_states(weir_session_reader *reader, float *const *states, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride,
                                                     const weir_kv_spec *spec, weir_error *error);
+/* The same in pieces: the pages of blocks [first, end), from 0 upwards without gaps; those before them may have moved. The last piece finds out whether the checksum of
+ * all is right. */
+WEIR_MUST_CHECK weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *pages, int64_t page_stride,
+                                                     const weir_kv_spec *spec, int64_t first, int64_t end, weir_error *error);
 
 #ifdef __cplusplus
 }

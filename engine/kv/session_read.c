@@ -222,14 +222,21 @@ weir_status weir_session_read_states(weir_session_reader *reader, float *const *
     return end_section(reader, SESSION_STATES, error);
 }
 
-weir_status weir_session_read_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
-                                    weir_error *error)
+weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
+                                     int64_t first, int64_t end, weir_error *error)
 {
     if ((int64_t)weir_kv_block_bytes(spec) != reader->header.identity.block_bytes)
         return weir_error_set(error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", reader->path);
-    begin_section(reader, SESSION_PAGES);
-    for (int64_t block = 0; block < reader->layout.n_blocks; block++)
+    WEIR_ASSERT(end <= reader->layout.n_blocks);
+    if (first == 0) begin_section(reader, SESSION_PAGES);
+    for (int64_t block = first; block < end; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)
             WEIR_TRY(want(reader, pages[head * page_stride + block], weir_kv_page_bytes(spec, head / spec->n_kv_heads), error));
-    return end_section(reader, SESSION_PAGES, error);
+    return end == reader->layout.n_blocks ? end_section(reader, SESSION_PAGES, error) : flush(reader, error);
+}
+
+weir_status weir_session_read_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
+                                    weir_error *error)
+{
+    return weir_session_read_blocks(reader, pages, page_stride, spec, 0, reader->layout.n_blocks, error);
 }

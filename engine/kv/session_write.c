@@ -7,9 +7,10 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/base/memory.h"
 #include "engine/kv/session_internal.h"
 
-enum { PIECES = 256 };
+enum { PIECES = 256, COPIES = 16 };
 
 typedef struct writer {
     weir_new_file file;
@@ -18,6 +19,10 @@ typedef struct writer {
     uint64_t      at; /* of the file */
     struct iovec  pieces[PIECES]; /* [n_pieces], not written yet */
     int           n_pieces;
+    void         *memory; /* of the copies; NULL: pages are written from where they are */
+    char         *copies; /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces */
+    size_t        copy_bytes;
+    int           n_copies;
     weir_error   *error;
 } writer;
 
@@ -38,6 +43,7 @@ static weir_status flush(writer *w)
         w->pieces[first].iov_len -= left;
     }
     w->n_pieces = 0;
+    w->n_copies = 0;
     return WEIR_OK;
 }
 
@@ -48,6 +54,30 @@ static weir_status add(writer *w, const void *bytes, size_t n)
     (void)XXH3_128bits_update(w->hash, bytes, n);
     w->pieces[w->n_pieces++] = (struct iovec){ (void *)bytes, n };
     return w->n_pieces == PIECES ? flush(w) : WEIR_OK;
+}
+
+static weir_status open_copies(writer *w, const weir_session_text *text)
+{
+    if (text->store == NULL || text->spec->n_disk_pages == 0) return WEIR_OK;
+    for (int64_t layer = 0; layer < text->spec->n_layers; layer++) {
+        const size_t bytes = weir_kv_page_room(text->spec, layer);
+        if (bytes > w->copy_bytes) w->copy_bytes = bytes;
+    }
+    w->memory = weir_memory_take(COPIES * w->copy_bytes + WEIR_SPILL_ALIGNMENT);
+    if (w->memory == NULL) return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
+    w->copies = (char *)w->memory + (WEIR_SPILL_ALIGNMENT - (uintptr_t)w->memory % WEIR_SPILL_ALIGNMENT);
+    return WEIR_OK;
+}
+
+/* The page of layer and head number `head`. */
+static weir_status add_page(writer *w, const weir_session_text *text, const void *page, int64_t head)
+{
+    const size_t bytes = weir_kv_page_bytes(text->spec, head / text->spec->n_kv_heads);
+    if (w->memory == NULL) return add(w, page, bytes);
+    if (w->n_copies == COPIES) WEIR_TRY(flush(w));
+    char *const copy = w->copies + (size_t)w->n_copies++ * w->copy_bytes;
+    WEIR_TRY(weir_kv_page_copy(text->store, copy, page, head, w->error));
+    return add(w, copy, bytes);
 }
 
 static weir_status end_section(writer *w, session_section *section)
@@ -76,7 +106,7 @@ static weir_status write_sections(writer *w, const weir_session_text *text, cons
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
         for (int64_t head = 0; head < layout->n_heads; head++)
-            WEIR_TRY(add(w, text->pages[head * text->page_stride + block], weir_kv_page_bytes(text->spec, head / identity->n_kv_heads)));
+            WEIR_TRY(add_page(w, text, text->pages[head * text->page_stride + block], head));
     return end_section(w, &layout->sections[SESSION_PAGES]);
 }
 
@@ -106,11 +136,14 @@ weir_status weir_session_write(const char *path, const weir_session_identity *id
     if (w.hash == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);
     (void)XXH3_128bits_reset(w.hash);
     weir_status status = weir_new_file_open(&w.file, path, layout.file_bytes, error);
+    const bool  is_open = status == WEIR_OK;
+    if (status == WEIR_OK) status = open_copies(&w, text);
     if (status == WEIR_OK) status = write_file(&w, &header, text, &layout);
     if (status == WEIR_OK)
         status = weir_new_file_keep(&w.file, error);
-    else
+    else if (is_open)
         weir_new_file_drop(&w.file);
+    weir_memory_give(w.memory);
     (void)XXH3_freeState(w.hash);
     if (status == WEIR_OK) *n_bytes = layout.file_bytes;
     return status;

@@ -1,33 +1,9 @@
-#include "engine/kv/store.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
-
-enum { KINDS = 16 }; /* page sizes of one store, at most */
-
-/* Pages of one size: numbers [first, first + n) of the pool. */
-typedef struct page_kind {
-    char   *memory; /* [n, bytes] */
-    size_t  bytes;
-    int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
-} page_kind;
-
-struct weir_kv_store {
-    weir_kv_spec spec;
-    weir_ledger *ledger;
-    char        *memory; /* of all kinds, one after the other */
-    size_t       bytes;
-    page_kind    kinds[KINDS]; /* [n_kinds], in the order of the layers */
-    int32_t      n_kinds;
-    void        *books; /* [n_pages] of each array below; on the ledger */
-    int32_t     *refs;  /* per page */
-    int32_t     *free;  /* stacks of page numbers, one per kind */
-    bool        *dirty; /* was handed out before: clear it first */
-    int64_t      n_free;
-};
+#include "engine/kv/store_internal.h"
 
 /* ---- sizes --------------------------------------------------------------------------------------------------------- */
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
@@ -39,6 +15,19 @@ size_t weir_kv_block_bytes(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
     for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * weir_kv_page_bytes(spec, i);
+    return bytes;
+}
+
+size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer)
+{
+    const size_t bytes = weir_kv_page_bytes(spec, layer), round = WEIR_SPILL_ALIGNMENT - 1;
+    return spec->n_disk_pages > 0 ? (bytes + round) & ~round : bytes;
+}
+
+size_t weir_kv_block_room(const weir_kv_spec *spec)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * weir_kv_page_room(spec, i);
     return bytes;
 }
 
@@ -57,17 +46,16 @@ size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
 bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes(spec) > 0; }
 
 static int64_t pages_per_head(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
-static int64_t heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
 
-int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows) { return pages_per_head(rows) * heads_of(spec); }
+int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows) { return pages_per_head(rows) * kv_heads_of(spec); }
 
 size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(bool); }
 
-static size_t page_entries(const weir_kv_spec *spec, int64_t rows) { return (size_t)(heads_of(spec) * pages_per_head(rows) + 1); }
+static size_t page_entries(const weir_kv_spec *spec, int64_t rows) { return (size_t)(kv_heads_of(spec) * pages_per_head(rows) + 1); }
 
 size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
 {
-    const size_t open = weir_kv_is_paged(spec) ? (size_t)heads_of(spec) : 0;
+    const size_t open = weir_kv_is_paged(spec) ? (size_t)kv_heads_of(spec) : 0;
     return (page_entries(spec, rows) + open) * sizeof(void *);
 }
 
@@ -76,9 +64,9 @@ size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
 static weir_status find_kinds(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    const int64_t             heads = heads_of(spec), blocks = heads > 0 ? spec->n_pages / heads : 0;
+    const int64_t             heads = kv_heads_of(spec), blocks = heads > 0 ? spec->n_pages / heads : 0;
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const size_t bytes = weir_kv_page_bytes(spec, layer);
+        const size_t bytes = weir_kv_page_room(spec, layer);
         int32_t      kind = 0;
         while (kind < store->n_kinds && store->kinds[kind].bytes != bytes) kind++;
         if (kind == KINDS) return weir_error_set(error, WEIR_EUNSUPPORTED, "the layers' KV formats have more than %d page sizes", KINDS);
@@ -86,7 +74,8 @@ static weir_status find_kinds(weir_kv_store *store, weir_error *error)
         store->kinds[kind].n += (int32_t)(blocks * spec->n_kv_heads);
     }
     if (store->n_kinds == 1) store->kinds[0].n = (int32_t)spec->n_pages;
-    if (store->n_kinds > 1 && blocks * heads != spec->n_pages)
+    const bool is_whole = blocks * heads == spec->n_pages && (heads == 0 || spec->n_disk_pages % heads == 0);
+    if ((store->n_kinds > 1 || spec->n_disk_pages > 0) && !is_whole)
         return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
                               spec->n_pages, heads);
     for (int32_t i = 1; i < store->n_kinds; i++) store->kinds[i].first = store->kinds[i - 1].first + store->kinds[i - 1].n;
@@ -95,10 +84,8 @@ static weir_status find_kinds(weir_kv_store *store, weir_error *error)
 
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
 {
-    const int64_t heads = heads_of(spec);
-    return heads > 0
-               ? (size_t)(spec->n_pages / heads) * weir_kv_block_bytes(spec) + (size_t)(spec->n_pages % heads) * weir_kv_page_bytes(spec, 0)
-               : 0;
+    const int64_t heads = kv_heads_of(spec), n = spec->n_pages - spec->n_disk_pages;
+    return heads > 0 ? (size_t)(n / heads) * weir_kv_block_room(spec) + (size_t)(n % heads) * weir_kv_page_room(spec, 0) : 0;
 }
 
 static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
@@ -141,14 +128,17 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     WEIR_TRY(sum_bytes(store, error));
     if (store->bytes == 0) return WEIR_OK;
     WEIR_TRY(open_books(store, error));
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error));
+    if (store->spec.n_disk_pages > 0)
+        WEIR_TRY(kv_residency_open(store, error));
+    else
+        WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error));
     fill_kinds(store);
     return WEIR_OK;
 }
 
 weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error)
 {
-    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX)
+    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 || spec->n_disk_pages > spec->n_pages)
         return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages);
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
@@ -164,7 +154,10 @@ weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, we
 void weir_kv_store_close(weir_kv_store *store)
 {
     if (store == NULL) return;
-    if (store->memory != NULL) weir_ledger_free(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
+    if (store->spec.n_disk_pages > 0)
+        kv_residency_close(store);
+    else if (store->memory != NULL)
+        weir_ledger_free(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
     weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES, (size_t)store->spec.n_pages * weir_kv_book_bytes());
     free(store);
 }
@@ -172,10 +165,10 @@ void weir_kv_store_close(weir_kv_store *store)
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
 int64_t             weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
-static page_kind *kind_of(const weir_kv_store *store, size_t page_bytes)
+static page_kind *kind_of(const weir_kv_store *store, size_t page_room)
 {
     const page_kind *kind = store->kinds;
-    while (kind->bytes != page_bytes) kind++;
+    while (kind->bytes != page_room) kind++;
     return (page_kind *)kind;
 }
 
@@ -186,7 +179,7 @@ static page_kind *kind_at(const weir_kv_store *store, const void *page)
     return (page_kind *)kind;
 }
 
-static int32_t page_number(const weir_kv_store *store, const void *page)
+int32_t kv_page_number(const weir_kv_store *store, const void *page)
 {
     const page_kind *const kind = kind_at(store, page);
     return kind->first + (int32_t)((size_t)((const char *)page - kind->memory) / kind->bytes);
@@ -198,6 +191,8 @@ static void *take_page(weir_kv_store *store, page_kind *kind, const void *copy_o
     const int32_t number = store->free[kind->first + --kind->n_free];
     char *const   page = kind->memory + (size_t)(number - kind->first) * kind->bytes;
     store->n_free--;
+    store->n_resident++;
+    WEIR_DASSERT(store->n_resident <= store->spec.n_pages - store->spec.n_disk_pages);
     store->refs[number] = 1;
     if (copy_of != NULL)
         memcpy(page, copy_of, kind->bytes);
@@ -207,16 +202,20 @@ static void *take_page(weir_kv_store *store, page_kind *kind, const void *copy_o
     return page;
 }
 
-void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[page_number(store, page)]++; }
+void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[kv_page_number(store, page)]++; }
 
-int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page) { return store->refs[page_number(store, page)]; }
+int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page) { return store->refs[kv_page_number(store, page)]; }
 
 void weir_kv_page_drop(weir_kv_store *store, void *page)
 {
-    const int32_t number = page_number(store, page);
+    const int32_t number = kv_page_number(store, page);
     WEIR_ASSERT(store->refs[number] > 0);
     if (--store->refs[number] > 0) return;
     page_kind *const kind = kind_at(store, page);
+    if (store->spill != NULL)
+        kv_residency_forget(store, number, page, kind->bytes);
+    else
+        store->n_resident--;
     store->free[kind->first + kind->n_free++] = number;
     store->n_free++;
 }
@@ -226,7 +225,7 @@ static void place_open_rows(weir_kv_table *table, const weir_kv_spec *spec)
 {
     char *at = table->open_memory;
     table->open = table->pages + page_entries(spec, spec->max_rows);
-    for (int64_t h = 0; h < heads_of(spec); h++) {
+    for (int64_t h = 0; h < kv_heads_of(spec); h++) {
         const size_t bytes = open_bytes(spec, h / spec->n_kv_heads);
         table->open[h] = bytes > 0 ? at : NULL;
         at += bytes;
@@ -262,7 +261,7 @@ static bool is_shared(const weir_kv_store *store, const void *page) { return wei
 
 void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages)
 {
-    const int64_t heads = heads_of(&store->spec);
+    const int64_t heads = kv_heads_of(&store->spec);
     WEIR_ASSERT(page < table->capacity);
     for (int64_t h = 0; h < heads; h++) {
         void **const at = &table->pages[h * table->capacity + page];
@@ -278,8 +277,9 @@ static bool has_free(const weir_kv_store *store, int64_t n)
 {
     const weir_kv_spec *const spec = &store->spec;
     int64_t                   wanted[KINDS] = { 0 };
+    if (n > weir_kv_store_room(store)) return false;
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const page_kind *const kind = kind_of(store, weir_kv_page_bytes(spec, layer));
+        const page_kind *const kind = kind_of(store, weir_kv_page_room(spec, layer));
         int64_t *const         want = &wanted[kind - store->kinds];
         *want += n * spec->n_kv_heads;
         if (*want > kind->n_free) return false;
@@ -290,15 +290,17 @@ static bool has_free(const weir_kv_store *store, int64_t n)
 weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= store->spec.max_rows && rows >= table->n_rows);
-    const int64_t heads = heads_of(&store->spec), want = pages_per_head(rows), last = table->n_rows / WEIR_PAGE_TOKENS;
+    const int64_t heads = kv_heads_of(&store->spec), want = pages_per_head(rows), last = table->n_rows / WEIR_PAGE_TOKENS;
     if (heads == 0 || rows == table->n_rows) return WEIR_OK;
+    if (last < table->n_pages && weir_kv_is_cold(store, table->pages[last]))
+        WEIR_TRY(weir_kv_bring_back(store, table->pages + last, table->capacity, NULL));
     /* All heads of a sequence are shared together, so the first one tells for all. */
     const bool    copy = last < table->n_pages && is_shared(store, table->pages[last]);
     const int64_t grow = want > table->n_pages ? want - table->n_pages : 0;
     if ((grow > 0 || copy) && !has_free(store, grow + (copy ? 1 : 0))) return WEIR_EFULL;
     for (int64_t h = 0; (grow > 0 || copy) && h < heads; h++) {
         void **const     pages = table->pages + h * table->capacity;
-        page_kind *const kind = kind_of(store, weir_kv_page_bytes(&store->spec, h / store->spec.n_kv_heads));
+        page_kind *const kind = kind_of(store, weir_kv_page_room(&store->spec, h / store->spec.n_kv_heads));
         if (copy) {
             void *const shared = pages[last];
             pages[last] = take_page(store, kind, shared);
@@ -320,7 +322,7 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows);
     WEIR_ASSERT(table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 || rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS);
-    const int64_t heads = heads_of(&store->spec), keep = pages_per_head(rows);
+    const int64_t heads = kv_heads_of(&store->spec), keep = pages_per_head(rows);
     for (int64_t h = 0; h < heads; h++) {
         void **const pages = table->pages + h * table->capacity;
         for (int64_t p = keep; p < table->n_pages; p++) {
@@ -335,7 +337,7 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store)
 {
     WEIR_ASSERT(dst->n_pages == 0 && dst->capacity == src->capacity);
-    const int64_t heads = heads_of(&store->spec), n = pages_per_head(src->n_rows);
+    const int64_t heads = kv_heads_of(&store->spec), n = pages_per_head(src->n_rows);
     for (int64_t h = 0; h < heads; h++) {
         for (int64_t p = 0; p < n; p++) {
             void *const page = src->pages[h * src->capacity + p];

@@ -3,6 +3,9 @@
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h). Layers may differ in their formats: pages of
  *          equal size are one kind, and each kind has its part of the pool, for as many tokens as the others.
  *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page where a format needs them
+ *   block  the pages of the same 64 tokens in all layers and heads
+ *   tiers  with a disk (n_disk_pages > 0) a block is in memory or on disk (spill.h). Its pages keep their addresses, so nobody who holds them
+ *          notices; whoever touches their bytes sees to it first (residency.h). Pages are then rounded to 4096 bytes.
  * Invariants
  *   1 A page is free, or held by refs >= 1 tables and other holders; the pool never grows: the byte budget is the number of pages.
  *   2 Rows [0, n_rows) of a table are visible and never rewritten while shared; rows past n_rows are scratch of the running step.
@@ -11,6 +14,9 @@
  *     those of an earlier page, or zero: finite, which is as good.
  *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a closed page is never opened again, so a
  *     text in such a format is kept and continued at multiples of 64 tokens only (weir_kv_is_paged).
+ *   6 At most n_pages - n_disk_pages pages are in memory: it is asked for before a page is handed out or brought back. A free page and one on
+ *     disk have none. A block on disk has its place in the file as long as one of its pages is held.
+ *   7 The pages of a block move together, so the first one tells for all. What a running step writes to is in memory.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -28,8 +34,10 @@ extern "C" {
 typedef struct weir_kv_spec {
     int64_t             n_layers, n_kv_heads, key_dim, value_dim; /* n_layers: those that keep KV rows */
     const weir_kv_pair *formats;  /* [n_layers], borrowed: outlives the store; each accepts the widths */
-    int64_t             n_pages;  /* of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size */
+    int64_t             n_pages;  /* of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size, or with a disk */
     int64_t             max_rows; /* window: rows of one sequence */
+    int64_t             n_disk_pages; /* of n_pages, at most so many are on disk; whole blocks; 0: there is no disk */
+    const char         *disk_folder;  /* borrowed while the store is opened */
 } weir_kv_spec;
 
 typedef struct weir_kv_store weir_kv_store;
@@ -47,7 +55,10 @@ typedef struct weir_kv_table {
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer);
 /* 64 tokens of one sequence, over all layers and heads. */
 size_t weir_kv_block_bytes(const weir_kv_spec *spec);
-size_t weir_kv_pool_bytes(const weir_kv_spec *spec);
+/* The same with what rounding adds: what they take of memory or disk. */
+size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer);
+size_t weir_kv_block_room(const weir_kv_spec *spec);
+size_t weir_kv_pool_bytes(const weir_kv_spec *spec); /* in memory */
 /* Pages that `rows` rows of one sequence take, over all layers and heads. */
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows);
 /* The open rows of one sequence, over all layers and heads, on the account kv; 0: no format has any. */
@@ -55,8 +66,9 @@ size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec);
 /* Texts can be cut at multiples of 64 tokens only. */
 bool weir_kv_is_paged(const weir_kv_spec *spec);
 
-/* What the account page_tables holds: for one page of the pool, and for the table of one sequence of `rows` rows. */
+/* What the account page_tables holds: for one page of the pool, for the disk in all, and for the table of one sequence of `rows` rows. */
 size_t weir_kv_book_bytes(void);
+size_t weir_kv_disk_book_bytes(const weir_kv_spec *spec);
 size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows);
 
 /* ---- the pool -------------------------------------------------------------------------------------------------------- */
@@ -69,7 +81,8 @@ int64_t                     weir_kv_store_free_pages(const weir_kv_store *store)
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error);
 void                        weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
 
-/* Makes rows [n_rows, rows) writable. EFULL (nothing changed) when the pool has too few pages. */
+/* Makes rows [n_rows, rows) writable. EFULL when the pool or memory has too few pages, EIO when the last page cannot be read back: the rows
+ * are as they were. */
 WEIR_MUST_CHECK weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t rows);
 /* The written rows become visible. */
 void weir_kv_commit(weir_kv_table *table, int64_t rows);

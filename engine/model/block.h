@@ -44,7 +44,21 @@ typedef struct weir_rope_table {
     float        magnitude;   /* on cos and sin   */
 } weir_rope_table;
 
-/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
+/* Where attention finds pages that are not in memory. A segment that has some comes in ranges of splits, from position 0 upwards: layers of the
+ * model, in each of them its segments, both ascending. Each range is given back before the next is taken. */
+typedef struct weir_kv_range {
+    void *const *pages; /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
+    int64_t      page_stride;
+    int32_t      first_split, end_split;
+    bool         is_last;
+} weir_kv_range;
+typedef struct weir_kv_source {
+    bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
+    void (*take)(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range);
+    void (*give)(void *user);
+    void *user;
+} weir_kv_source;
+
 /* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make the copies after each; a step without
  * snapshots is one round. */
 typedef struct weir_state_copy {
@@ -58,27 +72,32 @@ typedef struct weir_recurrent_round {
     int32_t                       n_copies;
 } weir_recurrent_round;
 
+/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
 typedef struct weir_step {
     weir_stream                *stream;
     const int32_t              *positions; /* [n_rows] */
-    const weir_kv_segment      *kv;        /* [n_segments], this layer's pages      */
-    const weir_recurrent_round *rounds;    /* [n_rounds], this layer's state        */
+    const weir_kv_segment      *kv; /* [n_segments], this layer's pages      */
+    const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
     weir_rope_table             rope;
     int64_t                     n_rows, n_segments, n_rounds;
-    const float                *normed;  /* [n_rows, d_model] input  */
-    float                      *mixed;   /* [n_rows, d_model] output */
+    const float                *normed; /* [n_rows, d_model] input  */
+    float                      *mixed; /* [n_rows, d_model] output */
     float                      *scratch; /* scratch_elements(n_rows) */
     weir_kv_pair                kv_format; /* of this layer's pages */
+    int64_t                     kv_layer; /* among the layers with KV */
+    const weir_kv_source       *source; /* NULL: all pages are in memory, and the two below are not there */
+    weir_kv_segment            *warm; /* [n_segments] room for those that come whole                 */
+    float                      *carry; /* [n_rows, n_heads, 2 + head_dim] of attention in pieces */
 } weir_step;
 
 typedef struct weir_block {
-    const char        *name;  /* what arch files write in `mixer` or `kind` */
+    const char        *name; /* what arch files write in `mixer` or `kind` */
     const weir_slot   *slots; /* ends with name == NULL */
     const char *const *shapes; /* names of what the block reads from the shape besides d_model; ends with NULL */
     size_t             weights_bytes;
     bool               has_kv; /* n_kv_heads rows of head_dim per token */
     int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */
-    int64_t (*state_elements)(const weir_shape *shape);   /* recurrent state, f32; NULL: none  */
+    int64_t (*state_elements)(const weir_shape *shape); /* recurrent state, f32; NULL: none  */
     int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options, int64_t n_rows);
     weir_status (*forward)(const weir_shape *shape, const weir_block_options *options, const void *weights, const weir_step *step);
 } weir_block;

@@ -16,7 +16,8 @@ struct weir_workspace {
     weir_workspace_limits   limits;
     float                  *x, *normed, *mixed, *scratch, *gathered, *logits;
     int32_t                *positions;
-    weir_kv_segment        *kv;
+    weir_kv_segment        *kv, *warm;
+    float                  *carry;
     char                   *open_rows;  /* [open_pages, n_kv_heads] of the layer with the largest */
     void                  **open_table; /* [n_kv_heads, pages of each segment] */
     weir_recurrent_segment *recurrent; /* [MAX_ROUNDS, segments] */
@@ -81,6 +82,8 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     PLACE(positions, rows);
     PLACE(kv, limits->segments);
+    PLACE(warm, limits->has_disk ? limits->segments : 0);
+    PLACE(carry, limits->has_disk ? rows * (size_t)(model->shape.n_heads * (2 + model->shape.head_dim)) : 0);
     const size_t open = most_open_bytes(model, limits->formats), heads = (size_t)model->shape.n_kv_heads;
     PLACE(open_rows, open_pages(limits) * heads * open);
     PLACE(open_table, open > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
@@ -232,7 +235,11 @@ static weir_status run_layers(const weir_model *model, weir_workspace *w, const 
                                  .normed = w->normed,
                                  .mixed = w->mixed,
                                  .scratch = w->scratch,
-                                 .kv_format = format_of(batch->formats, l) };
+                                 .kv_format = format_of(batch->formats, l),
+                                 .kv_layer = l->kv_index,
+                                 .source = batch->source,
+                                 .warm = w->warm,
+                                 .carry = w->carry };
         WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
         WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
@@ -299,6 +306,7 @@ weir_status weir_model_forward(const weir_model *model, weir_workspace *workspac
     WEIR_ASSERT(batch->n_rows >= 1 && batch->n_rows <= workspace->limits.rows);
     WEIR_ASSERT(batch->n_segments >= 1 && batch->n_segments <= workspace->limits.segments);
     WEIR_ASSERT(batch->n_logits >= 0 && batch->n_logits <= workspace->limits.logits);
+    WEIR_ASSERT(batch->source == NULL || workspace->limits.has_disk);
     const weir_status status = run(model, workspace, batch);
     if (status != WEIR_OK) return weir_error_set(error, status, "the forward pass failed: %s", weir_status_text(status));
     *logits = workspace->logits;

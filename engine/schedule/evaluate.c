@@ -30,10 +30,13 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
         work.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL : is_last ? WEIR_LOGITS_LAST : WEIR_LOGITS_NONE;
         if (evaluation->before != NULL) evaluation->before(evaluation->user, first, work.n_rows);
         const float      *logits;
-        const weir_status status = weir_runner_step(runner, &work, 1, &logits, error);
+        weir_error        why = { 0 };
+        const weir_status status = weir_runner_step(runner, &work, 1, &logits, &why);
         if (status == WEIR_EFULL)
-            return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (memory.host)", (int)(first + work.n_rows));
-        if (status != WEIR_OK) return status;
+            return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (memory.host)%s%s", (int)(first + work.n_rows),
+                                  why.text[0] != '\0' ? ": " : "", why.text);
+        if (status != WEIR_OK) return weir_error_set(error, status, "%s", why.text);
+        weir_runner_tend(runner, &work, 1);
         if (evaluation->visit != NULL) evaluation->visit(evaluation->user, first, work.n_rows, logits);
         if (is_last) evaluation->last = logits + (work.wanted == WEIR_LOGITS_ALL ? work.n_rows - 1 : 0) * weir_runner_n_vocab(runner);
     }

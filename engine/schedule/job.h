@@ -67,6 +67,7 @@ struct weir_service {
     weir_ledger          *ledger;
     size_t                bytes, sampler_bytes; /* charged: arrays below, scratch */
     slot                 *slots; /* [info.n_slots] */
+    weir_sequence        *guest; /* of the sessions; NULL: there are none. Set before jobs come */
     weir_work            *works; /* [info.n_slots] */
     choice              **working; /* [info.n_slots]: whose work it is */
     weir_job             *running; /* list */

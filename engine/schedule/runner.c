@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
+#include "engine/kv/staging.h"
+
 struct weir_runner {
     const weir_model   *model;
     weir_workspace     *workspace;
@@ -10,6 +13,10 @@ struct weir_runner {
     void               *memory; /* of the three arrays */
     weir_runner_limits  limits;
     const weir_kv_pair *formats; /* [kv_layers] borrowed */
+    weir_kv_staging    *staging; /* NULL: there is no disk */
+    weir_kv_source      source;
+    weir_company        company;
+    const char         *problem; /* of a work that failed in the last step */
     int32_t            *tokens;     /* [limits.rows] */
     int32_t            *logit_rows; /* [limits.logits] */
     weir_batch_segment *segments;   /* [limits.works] */
@@ -22,12 +29,56 @@ size_t weir_runner_bytes(const weir_runner_limits *limits)
     return (size_t)limits->works * sizeof(weir_batch_segment) + ((size_t)limits->rows + (size_t)limits->logits) * sizeof(int32_t);
 }
 
+/* ---- pages on disk, as attention sees them ---------------------------------------------------------------------- */
+static bool is_cold(void *user, int64_t kv_layer, int32_t segment)
+{
+    const weir_runner *const runner = user;
+    return weir_kv_staging_is_cold(runner->staging, kv_layer, segment);
+}
+
+static void take(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range)
+{
+    weir_runner *const  runner = user;
+    weir_kv_range_pages pages;
+    weir_kv_staging_take(runner->staging, kv_layer, segment, &pages);
+    *range = (weir_kv_range){ .pages = pages.pages,
+                              .page_stride = pages.stride,
+                              .first_split = pages.first_split,
+                              .end_split = pages.end_split,
+                              .is_last = pages.is_last };
+}
+
+static void give(void *user)
+{
+    weir_runner *const runner = user;
+    weir_kv_staging_give(runner->staging);
+}
+
+static weir_status open_staging(weir_runner *runner, const weir_kv_spec *spec, weir_error *error)
+{
+    if (spec->n_disk_pages == 0 || spec->n_layers == 0) return WEIR_OK;
+    const weir_shape *const shape = weir_model_shape(runner->model);
+    int32_t *const          windows = weir_memory_take_zero((size_t)spec->n_layers, sizeof *windows);
+    if (windows == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the windows of %lld layers", (long long)spec->n_layers);
+    for (int64_t i = 0; i < shape->n_layers; i++) {
+        const int64_t layer = weir_model_layer_memory(runner->model, i).kv_index;
+        if (layer >= 0 && weir_model_layer_options(runner->model, i)->window) windows[layer] = (int32_t)shape->window;
+    }
+    const weir_kv_staging_limits limits = { .segments = runner->limits.works, .windows = windows };
+    const weir_status            status = weir_kv_staging_open(&runner->staging, spec, &limits, runner->ledger, error);
+    weir_memory_give(windows);
+    runner->source = (weir_kv_source){ .is_cold = is_cold, .take = take, .give = give, .user = runner };
+    return status;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
                              const weir_runner_limits *limits, weir_error *error)
 {
     weir_runner *const runner = calloc(1, sizeof *runner);
     if (runner == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the runner");
     *runner = (weir_runner){ .model = model, .ledger = ledger, .limits = *limits, .formats = spec->formats };
+    if (runner->limits.hot < 1) runner->limits.hot = 1;
     weir_status status = weir_ledger_alloc(ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error);
     if (status == WEIR_OK) {
         runner->segments = runner->memory; /* widest first */
@@ -38,8 +89,10 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
                                           .segments = limits->works,
                                           .logits = limits->logits,
                                           .context = (int32_t)spec->max_rows,
-                                          .formats = spec->formats };
+                                          .formats = spec->formats,
+                                          .has_disk = spec->n_disk_pages > 0 };
     if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
+    if (status == WEIR_OK) status = open_staging(runner, spec, error);
     if (status != WEIR_OK) {
         weir_runner_close(runner);
         return status;
@@ -51,6 +104,7 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
 void weir_runner_close(weir_runner *runner)
 {
     if (runner == NULL) return;
+    weir_kv_staging_close(runner->staging);
     weir_workspace_close(runner->workspace);
     weir_ledger_free(runner->ledger, runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(&runner->limits));
     free(runner);
@@ -66,12 +120,44 @@ void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_
     runner->user = user;
 }
 
-/* Backs all rows with pages. */
-static weir_status reserve_rows(const weir_work *works, int32_t n_works)
+void weir_runner_share(weir_runner *runner, const weir_company *company) { runner->company = *company; }
+
+const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+/* Blocks of memory that backing the rows takes: new ones, copies of shared ones, and what comes back to be written to. */
+static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < n_works; i++) {
+        const weir_sequence *const s = works[i].sequence;
+        const weir_kv_table *const table = &s->table;
+        const int64_t              rows = s->n_computed + works[i].n_rows, last = s->n_computed / WEIR_PAGE_TOKENS;
+        const int64_t              blocks = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        if (blocks > table->n_pages) n += blocks - table->n_pages;
+        if (last >= table->n_pages) continue;
+        n += weir_kv_is_cold(s->store, table->pages[last]);
+        n += weir_kv_page_refs(s->store, table->pages[last]) > 1;
+    }
+    return n;
+}
+
+static weir_status make_room(const weir_runner *runner, const weir_work *works, int32_t n_works, weir_error *error)
+{
+    if (runner->staging == NULL) return WEIR_OK;
+    return weir_tiers_make_room(works[0].sequence->store, &runner->company, works, n_works, runner->limits.hot,
+                                blocks_wanted(works, n_works), error);
+}
+
+/* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
+static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works)
 {
     for (int32_t i = 0; i < n_works; i++) {
         weir_sequence *const sequence = works[i].sequence;
-        if (weir_kv_reserve(&sequence->table, sequence->store, sequence->n_computed + works[i].n_rows) != WEIR_OK) return WEIR_EFULL;
+        const weir_status    status = weir_kv_reserve(&sequence->table, sequence->store, sequence->n_computed + works[i].n_rows);
+        if (status == WEIR_EFULL) return WEIR_EFULL;
+        works[i].failed = status != WEIR_OK;
+        if (works[i].failed) runner->problem = "its last KV page cannot be read back from the disk (memory.disk_dir); check that disk";
     }
     return WEIR_OK;
 }
@@ -81,28 +167,34 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
     weir_batch batch = { .tokens = runner->tokens,
                          .segments = runner->segments,
                          .logit_rows = runner->logit_rows,
-                         .n_segments = n_works,
                          .formats = runner->formats,
                          .observe = runner->observe,
                          .user = runner->user };
     for (int32_t i = 0; i < n_works; i++) {
         weir_work *const     work = &works[i];
         weir_sequence *const sequence = work->sequence;
+        work->first_logit = -1;
+        if (work->failed) continue;
         WEIR_ASSERT(work->n_rows >= 1 && sequence->n_computed + work->n_rows <= sequence->n_tokens);
         WEIR_ASSERT(batch.n_rows + work->n_rows <= runner->limits.rows);
         memcpy(runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed, (size_t)work->n_rows * sizeof(int32_t));
-        runner->segments[i] = (weir_batch_segment){ .first_row = batch.n_rows,
-                                                    .n_rows = work->n_rows,
-                                                    .n_past = sequence->n_computed,
-                                                    .pages = (void *const *)sequence->table.pages,
-                                                    .page_stride = sequence->table.capacity,
-                                                    .open = (void *const *)sequence->table.open,
-                                                    .recurrent = sequence->recurrent,
-                                                    .snapshots = work->snapshots,
-                                                    .n_snapshots = work->n_snapshots };
+        if (runner->staging != NULL)
+            weir_kv_staging_views(runner->staging)[batch.n_segments] = (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
+                                                                                       .stride = sequence->table.capacity,
+                                                                                       .n_past = sequence->n_computed,
+                                                                                       .n_rows = work->n_rows };
+        runner->segments[batch.n_segments++] = (weir_batch_segment){ .first_row = batch.n_rows,
+                                                                     .n_rows = work->n_rows,
+                                                                     .n_past = sequence->n_computed,
+                                                                     .pages = (void *const *)sequence->table.pages,
+                                                                     .page_stride = sequence->table.capacity,
+                                                                     .open = (void *const *)sequence->table.open,
+                                                                     .recurrent = sequence->recurrent,
+                                                                     .snapshots = work->snapshots,
+                                                                     .n_snapshots = work->n_snapshots };
         sequence->recurrent_dirty = true;
         const int32_t wanted = work->wanted == WEIR_LOGITS_ALL ? work->n_rows : work->wanted == WEIR_LOGITS_LAST ? 1 : 0;
-        work->first_logit = wanted > 0 ? batch.n_logits : -1;
+        if (wanted > 0) work->first_logit = batch.n_logits;
         WEIR_ASSERT(batch.n_logits + wanted <= runner->limits.logits);
         for (int32_t r = work->n_rows - wanted; r < work->n_rows; r++) runner->logit_rows[batch.n_logits++] = batch.n_rows + r;
         batch.n_rows += work->n_rows;
@@ -110,16 +202,50 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
     return batch;
 }
 
+/* Runs the batch while its pages on disk are read. */
+static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *works, int32_t n_works, const float **logits,
+                           weir_error *error)
+{
+    const bool reads = runner->staging != NULL && weir_kv_staging_begin(runner->staging, works[0].sequence->store, batch->n_segments);
+    if (reads) batch->source = &runner->source;
+    const weir_status status = weir_model_forward(runner->model, runner->workspace, batch, logits, error);
+    if (!reads) return status;
+    weir_kv_staging_end(runner->staging);
+    for (int32_t i = 0, segment = 0; i < n_works; i++) {
+        const char *why;
+        if (works[i].failed) continue;
+        works[i].failed = weir_kv_staging_failed(runner->staging, segment++, &why);
+        if (works[i].failed) runner->problem = why;
+    }
+    return status;
+}
+
 weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error)
 {
     WEIR_ASSERT(n_works >= 1 && n_works <= runner->limits.works);
-    WEIR_TRY(reserve_rows(works, n_works));
-    const weir_batch batch = build_batch(runner, works, n_works);
-    WEIR_TRY(weir_model_forward(runner->model, runner->workspace, &batch, logits, error));
+    int32_t n_failed = 0;
+    runner->problem = NULL;
+    WEIR_TRY(make_room(runner, works, n_works, error));
+    WEIR_TRY(reserve_rows(runner, works, n_works));
+    weir_batch batch = build_batch(runner, works, n_works);
+    if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, works, n_works, logits, error));
     for (int32_t i = 0; i < n_works; i++) {
         weir_sequence *const sequence = works[i].sequence;
+        n_failed += works[i].failed;
+        if (works[i].failed) continue;
         sequence->n_computed += works[i].n_rows;
         weir_kv_commit(&sequence->table, sequence->n_computed);
     }
-    return WEIR_OK;
+    return n_failed < n_works ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
+}
+
+weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks, weir_error *error)
+{
+    return weir_tiers_make_room(store, &runner->company, NULL, 0, runner->limits.hot, n_blocks, error);
+}
+
+void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works)
+{
+    if (runner->staging != NULL && n_works > 0)
+        weir_tiers_tend(works[0].sequence->store, &runner->company, works, n_works, runner->limits.hot);
 }

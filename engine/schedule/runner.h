@@ -4,6 +4,7 @@
 #pragma once
 #include "engine/kv/sequence.h"
 #include "engine/model/model.h"
+#include "engine/schedule/tiers.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,10 +23,12 @@ typedef struct weir_work {
     int32_t             first_logit; /* out: index of its first logits row, -1: none */
     int32_t             n_snapshots;
     weir_batch_snapshot snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
+    bool failed; /* out: pages of the sequence could not be read from disk; it is as in a step that failed, the others are not */
 } weir_work;
 
 typedef struct weir_runner_limits {
     int32_t rows, works, logits; /* of one step */
+    int32_t hot; /* with a disk: blocks at the end of a sequence that stay in memory; 0 is 1 */
 } weir_runner_limits;
 
 /* What the account tokens holds for these limits. */
@@ -35,9 +38,18 @@ WEIR_MUST_CHECK weir_status weir_runner_open(weir_runner **out, const weir_model
 void                        weir_runner_close(weir_runner *runner);
 const weir_runner_limits   *weir_runner_limits_of(const weir_runner *runner);
 int64_t                     weir_runner_n_vocab(const weir_runner *runner);
-/* EFULL (nothing computed, no error text; pages found so far stay reserved) when the KV store cannot back all rows. Logits [rows, n_vocab] are borrowed until the next step. */
+/* EFULL (nothing computed; pages found so far stay reserved; the error has a text where the disk is the reason) when the KV store cannot back all rows. EIO:
+ * all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits,
                                              weir_error *error);
+/* With a disk: what is in memory beside the sequences of a step, and may leave it for them. */
+void weir_runner_share(weir_runner *runner, const weir_company *company);
+/* Between steps: n_blocks fit in memory afterwards, or EFULL. */
+WEIR_MUST_CHECK weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks, weir_error *error);
+/* Between steps: blocks of these sequences come back to memory where there is room to spare. */
+void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works);
+/* Why a work of the last step failed, a borrowed text. */
+const char *weir_runner_problem(const weir_runner *runner);
 /* As weir_batch.observe, for the steps that follow; NULL ends it. */
 void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user);
 

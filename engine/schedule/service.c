@@ -77,6 +77,14 @@ static weir_status open_fixed(weir_service *service, const weir_service_parts *p
     return WEIR_OK;
 }
 
+/* What holds pages beside the sequences of a step. */
+static weir_sequence *sequence_at(void *user, int32_t i)
+{
+    weir_service *const service = user;
+    if (i < service->info.n_slots) return &service->slots[i].sequence;
+    return i == service->info.n_slots ? service->guest : NULL;
+}
+
 weir_status weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error)
 {
     weir_service *const service = calloc(1, sizeof *service);
@@ -95,12 +103,18 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     pthread_cond_init(&service->work, NULL);
     pthread_cond_init(&service->idle, NULL);
     service->info.model_name = NULL; /* copied by open_fixed */
-    service->info.kv_pages_total = weir_kv_store_spec(parts->store)->n_pages;
-    service->stats.kv_bytes_total = (int64_t)weir_kv_pool_bytes(weir_kv_store_spec(parts->store));
+    const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
+    const int64_t             per_block = weir_kv_pages_for(spec, 1);
+    service->info.kv_pages_total = spec->n_pages;
+    service->info.kv_disk_pages = spec->n_disk_pages;
+    service->stats.kv_bytes_total =
+        (int64_t)weir_kv_pool_bytes(spec) + (per_block > 0 ? spec->n_disk_pages / per_block * (int64_t)weir_kv_block_room(spec) : 0);
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
         status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger, (size_t)parts->info.recurrent_bytes, error);
+    if (status == WEIR_OK)
+        weir_runner_share(parts->runner, &(weir_company){ .prefix = parts->prefix, .running = sequence_at, .user = service });
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
         status = weir_error_set(error, WEIR_ENOMEM, "the engine thread cannot be started");
     service->has_thread = status == WEIR_OK;

@@ -78,6 +78,7 @@ typedef struct weir_service_info {
     int32_t     n_slots, queue_limit;
     int64_t     n_parameters, model_bytes;
     int64_t     kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
+    int64_t     kv_disk_pages;        /* of kv_pages_total, on disk at most */
     int64_t     kv_bytes_per_token;   /* over all layers and heads */
     int64_t     kv_open_bytes;        /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
     int64_t     recurrent_bytes;      /* per sequence, whatever its length */
@@ -110,6 +111,10 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t evicted_tokens; /* rows that a policy dropped for good */
+    int64_t kv_disk_pages_used; /* of kv_pages_used and kept texts, on disk */
+    int64_t kv_bytes_out, kv_bytes_back,
+        kv_bytes_read; /* between memory and disk since opening: gone there, come back, read where they are */
+    int64_t kv_write_errors, kv_read_errors;
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
     int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
 } weir_service_stats;

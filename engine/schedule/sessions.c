@@ -19,6 +19,19 @@
 #include "engine/schedule/session_internal.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* With a disk, what the sequence holds may move like that of others. */
+static void enter(weir_service *service, void *user)
+{
+    weir_sessions *const s = user;
+    service->guest = &s->sequence;
+}
+
+static void leave(weir_service *service, void *user)
+{
+    (void)user;
+    service->guest = NULL;
+}
+
 weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options, weir_error *error)
 {
     weir_sessions *const s = calloc(1, sizeof *s);
@@ -33,6 +46,7 @@ weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options 
     (void)pthread_mutex_init(&s->lock, NULL);
     weir_status status = s->folder != NULL ? session_folder_prepare(s, error) : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
     if (status == WEIR_OK && s->service != NULL) status = weir_sequence_open(&s->sequence, s->service->store, s->service->ledger, 0, error);
+    if (status == WEIR_OK && s->service != NULL) weir_service_call(s->service, enter, s);
     if (status != WEIR_OK)
         weir_sessions_close(s);
     else
@@ -43,6 +57,7 @@ weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options 
 void weir_sessions_close(weir_sessions *sessions)
 {
     if (sessions == NULL) return;
+    if (sessions->service != NULL && sessions->sequence.store != NULL) weir_service_call(sessions->service, leave, NULL);
     weir_sequence_close(&sessions->sequence);
     (void)pthread_mutex_destroy(&sessions->lock);
     free(sessions->folder);
@@ -64,7 +79,9 @@ typedef struct wish { /* of one call */
     weir_prefix_cursor      *cursor;
     weir_prefix_hit          hit;
     int32_t                  n_states;
+    int64_t                  rows; /* that the sequence needs now */
     weir_status              status;
+    weir_error               error;
 } wish;
 
 /* The sequence has its tokens: it shares their pages, the states are pinned. */
@@ -124,6 +141,34 @@ static void let_go(weir_service *service, void *user)
     weir_sequence_clear(&s->sequence);
 }
 
+static bool is_tiered(const weir_sessions *s) { return weir_kv_store_spec(s->service->store)->n_disk_pages > 0; }
+
+/* Of a text that is restored beside a disk, at a time: what running sequences can spare for sure. */
+static int64_t piece_rows(const weir_sessions *s)
+{
+    enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
+    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
+    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages) / weir_kv_pages_for(spec, 1);
+    const int64_t             least =
+        weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk, weir_runner_limits_of(s->service->runner)->hot);
+    const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
+    return (wanted < LEAST_BLOCKS ? LEAST_BLOCKS : wanted < MOST_BLOCKS ? wanted : MOST_BLOCKS) * WEIR_PAGE_TOKENS;
+}
+
+/* Pages for so many rows: what was read before is whole, and may move. */
+static void grow(weir_service *service, void *user)
+{
+    wish *const          w = user;
+    weir_sequence *const sequence = &w->sessions->sequence;
+    if (is_tiered(w->sessions)) {
+        weir_kv_commit(&sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS);
+        const int64_t blocks = (w->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS - sequence->table.n_pages;
+        w->status = weir_runner_make_room(service->runner, service->store, blocks, &w->error);
+        if (w->status != WEIR_OK) return;
+    }
+    w->status = weir_kv_reserve(&sequence->table, service->store, w->rows);
+}
+
 /* Pages that nobody has a claim to, and slots for the last states; all or none. */
 static void make_place(weir_service *service, void *user)
 {
@@ -131,9 +176,15 @@ static void make_place(weir_service *service, void *user)
     weir_sessions *const s = w->sessions;
     const int64_t        pages = weir_kv_pages_for(weir_kv_store_spec(service->store), s->sequence.n_tokens);
     w->status = WEIR_EFULL;
-    if (pages > weir_service_unclaimed_pages(service) || !weir_prefix_reclaim(service->prefix, pages) ||
-        weir_kv_reserve(&s->sequence.table, service->store, s->sequence.n_tokens) != WEIR_OK)
+    if (pages > weir_service_unclaimed_pages(service) || !weir_prefix_reclaim(service->prefix, pages)) return;
+    w->rows = s->sequence.n_tokens;
+    if (is_tiered(s) && w->rows > piece_rows(s)) w->rows = piece_rows(s);
+    grow(service, w);
+    if (w->status != WEIR_OK) {
+        weir_sequence_clear(&s->sequence);
         return;
+    }
+    w->status = WEIR_EFULL;
     const int32_t want = w->n_states < s->most_states ? w->n_states : s->most_states;
     while (s->n_marks < want) {
         float *const state = weir_prefix_lend(service->prefix);
@@ -177,6 +228,7 @@ static weir_status write_shared(weir_sessions *s, const char *name, bool is_auto
                                      .pages = s->sequence.table.pages,
                                      .page_stride = s->sequence.table.capacity,
                                      .spec = weir_kv_store_spec(s->service->store),
+                                     .store = s->service->store,
                                      .states = s->marks,
                                      .is_automatic = is_automatic };
     const size_t            bytes = weir_session_file_bytes(&s->identity, text.n_tokens, text.n_states, strlen(text.salt));
@@ -285,6 +337,28 @@ static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int3
     return WEIR_OK;
 }
 
+/* With a disk in pieces, so that what is larger than memory goes through it. */
+static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, weir_error *error)
+{
+    const weir_kv_spec *const  spec = weir_kv_store_spec(s->service->store);
+    const weir_kv_table *const table = &s->sequence.table;
+    if (!is_tiered(s)) return weir_session_read_pages(reader, table->pages, table->capacity, spec, error);
+    const int64_t n = s->sequence.n_tokens;
+    int64_t       first = 0;
+    for (;;) {
+        const int64_t end = table->n_pages;
+        WEIR_TRY(weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error));
+        if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
+        const int64_t rows = end * WEIR_PAGE_TOKENS + piece_rows(s);
+        wish          w = { .sessions = s, .rows = rows < n ? rows : n };
+        weir_service_call(s->service, grow, &w);
+        if (w.status != WEIR_OK)
+            return weir_error_set(error, w.status, "no room for the %d tokens of session %s: %s", (int)n, s->name,
+                                  w.error.text[0] != '\0' ? w.error.text : "others took it; try later");
+        first = end;
+    }
+}
+
 /* The last states of the file go to the slots; those before them pass through the first. */
 static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error)
 {
@@ -293,8 +367,7 @@ static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, co
     for (int32_t i = 0; i < n; i++) states[i] = s->marks[i < skipped ? 0 : i - skipped].state;
     for (int32_t i = 0; i < s->n_marks; i++) s->marks[i].at = places[skipped + i];
     WEIR_TRY(weir_session_read_states(reader, states, error));
-    return weir_session_read_pages(reader, s->sequence.table.pages, s->sequence.table.capacity, weir_kv_store_spec(s->service->store),
-                                   error);
+    return read_pages(s, reader, error);
 }
 
 static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, weir_session_result *result, weir_error *error)

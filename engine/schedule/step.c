@@ -382,23 +382,28 @@ static weir_status run_step(weir_service *service, int32_t n_works, const float 
     const weir_status status = weir_runner_step(service->runner, service->works, n_works, logits, error);
     for (int32_t i = 0; i < n_works; i++) {
         weir_work *const work = &service->works[i];
-        const int32_t    n_before = work->sequence->n_computed - (status == WEIR_OK ? work->n_rows : 0);
-        weir_choice_got_states(service->working[i], work, n_before, status == WEIR_OK);
+        const bool       is_done = status == WEIR_OK && !work->failed;
+        const int32_t    n_before = work->sequence->n_computed - (is_done ? work->n_rows : 0);
+        weir_choice_got_states(service->working[i], work, n_before, is_done);
     }
     return status;
 }
 
+/* The job of work i fails, with all its other works. */
+static void fail_work(weir_service *service, int32_t i, int32_t n_works, weir_status status, const char *message)
+{
+    if (service->working[i] == NULL) return;
+    weir_job *const job = service->working[i]->job;
+    for (int32_t k = 0; k < job->request.n_choices; k++) job->choices[k].is_torn = true;
+    for (int32_t k = 0; k < n_works; k++) {
+        if (service->working[k] != NULL && service->working[k]->job == job) service->working[k] = NULL;
+    }
+    weir_job_finish(job, status, message);
+}
+
 static void fail_step(weir_service *service, int32_t n_works, weir_status status, const char *message)
 {
-    for (int32_t i = 0; i < n_works; i++) {
-        if (service->working[i] == NULL) continue;
-        weir_job *const job = service->working[i]->job;
-        for (int32_t k = 0; k < job->request.n_choices; k++) job->choices[k].is_torn = true;
-        for (int32_t k = i; k < n_works; k++) {
-            if (service->working[k] != NULL && service->working[k]->job == job) service->working[k] = NULL;
-        }
-        weir_job_finish(job, status, message);
-    }
+    for (int32_t i = 0; i < n_works; i++) fail_work(service, i, n_works, status, message);
 }
 
 static void finish_ended_jobs(weir_service *service)
@@ -414,7 +419,7 @@ static int64_t bytes_of(const weir_service *service, int64_t n_pages)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             per_block = weir_kv_pages_for(spec, 1);
-    return per_block > 0 ? n_pages / per_block * (int64_t)weir_kv_block_bytes(spec) : 0;
+    return per_block > 0 ? n_pages / per_block * (int64_t)weir_kv_block_room(spec) : 0;
 }
 
 void weir_service_publish(weir_service *service)
@@ -434,6 +439,13 @@ void weir_service_publish(weir_service *service)
     }
     service->stats.kv_pages_used = service->info.kv_pages_total - free_pages(service);
     service->stats.kv_bytes_used = bytes_of(service, service->stats.kv_pages_used);
+    const weir_kv_residency pages = weir_kv_residency_of(service->store);
+    service->stats.kv_disk_pages_used = pages.pages_on_disk;
+    service->stats.kv_bytes_out = pages.bytes_out;
+    service->stats.kv_bytes_back = pages.bytes_back;
+    service->stats.kv_bytes_read = pages.bytes_read;
+    service->stats.kv_write_errors = pages.write_errors;
+    service->stats.kv_read_errors = pages.read_errors;
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
@@ -474,8 +486,13 @@ void weir_service_step(weir_service *service)
         return;
     }
     for (int32_t i = 0; i < n_works; i++) {
-        if (!service->working[i]->is_ended) take_result(service, service->working[i], &service->works[i], logits);
+        if (service->works[i].failed) fail_work(service, i, n_works, WEIR_EIO, weir_runner_problem(service->runner));
+    }
+    for (int32_t i = 0; i < n_works; i++) {
+        choice *const c = service->working[i];
+        if (c != NULL && !c->is_ended) take_result(service, c, &service->works[i], logits);
     }
     finish_ended_jobs(service);
+    weir_runner_tend(service->runner, service->works, n_works);
     count_step(service, n_works);
 }

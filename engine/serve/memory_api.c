@@ -43,6 +43,21 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
     weir_json_bool(json, info->kv_is_lossy);
 }
 
+/* Zeros without memory.disk. */
+static void write_disk(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)
+{
+    weir_json_key(json, "disk");
+    weir_json_open(json, '{');
+    write_number(json, "pages", info->kv_disk_pages);
+    write_number(json, "used_pages", stats->kv_disk_pages_used);
+    write_number(json, "bytes_out", stats->kv_bytes_out);
+    write_number(json, "bytes_back", stats->kv_bytes_back);
+    write_number(json, "bytes_read", stats->kv_bytes_read);
+    write_number(json, "write_errors", stats->kv_write_errors);
+    write_number(json, "read_errors", stats->kv_read_errors);
+    weir_json_close(json, '}');
+}
+
 static void write_kv(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)
 {
     weir_json_key(json, "kv");
@@ -50,6 +65,7 @@ static void write_kv(weir_json_out *json, const weir_service_info *info, const w
     write_number(json, "page_bytes", info->kv_page_bytes);
     write_number(json, "pages", stats->kv_pages_total);
     write_number(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
+    write_disk(json, info, stats);
     const int64_t free_bytes = stats->kv_bytes_total - stats->kv_bytes_used;
     write_number(json, "bytes", stats->kv_bytes_total);
     write_number(json, "used_bytes", stats->kv_bytes_used);

@@ -104,6 +104,13 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
     WEIR_TRY(sample(w, "kv_total_bytes", "gauge", "Bytes of all KV pages.", (double)stats->kv_bytes_total));
     WEIR_TRY(
         sample(w, "kv_bytes_per_token", "gauge", "Bytes of KV that one token takes over all layers.", (double)info->kv_bytes_per_token));
+    WEIR_TRY(sample(w, "kv_disk_pages", "gauge", "KV pages that are on disk.", (double)stats->kv_disk_pages_used));
+    WEIR_TRY(sample(w, "kv_disk_out_bytes_total", "counter", "KV bytes that left memory for the disk.", (double)stats->kv_bytes_out));
+    WEIR_TRY(sample(w, "kv_disk_back_bytes_total", "counter", "KV bytes that came back to memory.", (double)stats->kv_bytes_back));
+    WEIR_TRY(sample(w, "kv_disk_read_bytes_total", "counter", "KV bytes that attention and sessions read on disk.",
+                    (double)stats->kv_bytes_read));
+    WEIR_TRY(sample(w, "kv_disk_errors_total", "counter", "Writes and reads of KV pages that failed.",
+                    (double)(stats->kv_write_errors + stats->kv_read_errors)));
     WEIR_TRY(sample(w, "kv_evicted_tokens_total", "counter", "Rows that a policy dropped for good.", (double)stats->evicted_tokens));
     WEIR_TRY(sample(w, "kept_tokens", "gauge", "Tokens of finished texts that can be continued.", (double)stats->kept_tokens));
     WEIR_TRY(sample(w, "kept_bytes", "gauge", "Bytes of KV pages that only finished texts hold.", (double)stats->kept_bytes));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tests/limit/limit.py - the limit is a limit: a server in a memory cgroup whose limit is its memory.host, under clients that want more.
 
-    limit.py PROGRAM [--memory MIB] [--seconds N] [--clients N]
+    limit.py PROGRAM [--memory MIB] [--disk MIB] [--seconds N] [--clients N]
 
 PROGRAM is the serve binary with its bundled model. Sixteen clients send long prompts, several choices, bodies and prompts that are too large,
 streams that they leave, for N seconds. It must not be killed for memory, its peak must stay within the limit, every request must be answered
@@ -151,14 +151,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--memory", type=int, default=128, help="memory.host and the group's limit, in MiB")
+    parser.add_argument("--disk", type=int, default=0, help="memory.disk in MiB, 0: pages stay in memory")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=16)
     options = parser.parse_args()
     limit = options.memory * MIB
     group, port = Group(limit), free_port()
     print("memory cgroup:", group.path or "none can be made here; the peak resident memory is compared")
-    server = subprocess.Popen([options.program, "--set", f"server.port={port}", "--set", f"memory.host={options.memory}MiB", "--set",
-                               "batch.max_sequences=8"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=group.enter)
+    settings = [f"server.port={port}", f"memory.host={options.memory}MiB", f"memory.disk={options.disk}MiB", "memory.disk_dir=/var/tmp",
+                "batch.max_sequences=8"]
+    server = subprocess.Popen([options.program, *(word for setting in settings for word in ("--set", setting))], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, preexec_fn=group.enter)
     checks = []
     try:
         lines = collections.deque(maxlen=20)
@@ -199,6 +202,11 @@ def main():
             time.sleep(0.1)
         checks.append(("no page is in use at the end", bool(memory) and memory["kv"]["free_pages"] == memory["kv"]["pages"]))
         checks.append(("the ledger's peak is within its cap", bool(memory) and memory["tiers"]["host"]["peak"] <= limit))
+        if options.disk > 0:
+            disk = memory["kv"]["disk"] if memory else {}
+            print("disk:", disk)
+            checks.append(("pages went to the disk and were read there", bool(disk) and disk["bytes_out"] > 0 and disk["bytes_read"] > 0))
+            checks.append(("the disk's peak is within its cap", bool(memory) and memory["tiers"]["disk"]["peak"] <= options.disk * MIB))
         server.send_signal(signal.SIGTERM)
         checks.append(("it ends when it is asked to", server.wait(60) in (0, 143)))
     finally:

@@ -118,6 +118,45 @@ static weir_status norm_and_turn(const weir_shape *shape, const weir_block_optio
                                                       .pairing = options->rope });
 }
 
+/* A segment with pages on disk, range by range: any partition has the bits of one call. */
+static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece, int32_t segment)
+{
+    weir_kv_segment rows = step->kv[segment];
+    piece.segments = &rows;
+    piece.n_segments = 1;
+    piece.carry = step->carry;
+    while (!piece.is_last) {
+        weir_kv_range range;
+        step->source->take(step->source->user, step->kv_layer, segment, &range);
+        rows.pages = range.pages;
+        rows.page_stride = range.page_stride;
+        piece.first_split = range.first_split;
+        piece.end_split = range.end_split;
+        piece.is_last = range.is_last;
+        const weir_status status = weir_attention(step->stream, &piece);
+        step->source->give(step->source->user);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+/* Segments whose pages are all in memory are one call. */
+static weir_status attend(const weir_step *step, const weir_attention_args *args)
+{
+    const weir_kv_source *const source = step->source;
+    weir_attention_args         warm = *args;
+    int32_t                     n_warm = 0;
+    if (source == NULL) return weir_attention(step->stream, args);
+    for (int32_t i = 0; i < step->n_segments; i++)
+        if (!source->is_cold(source->user, step->kv_layer, i)) step->warm[n_warm++] = step->kv[i];
+    warm.segments = step->warm;
+    warm.n_segments = n_warm;
+    if (n_warm > 0) WEIR_TRY(weir_attention(step->stream, &warm));
+    for (int32_t i = 0; n_warm < step->n_segments && i < step->n_segments; i++)
+        if (source->is_cold(source->user, step->kv_layer, i)) WEIR_TRY(attend_in_ranges(step, *args, i));
+    return WEIR_OK;
+}
+
 static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
 {
     const weights *const w = block_weights;
@@ -152,21 +191,21 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                 .v_stride = kv_row,
                                                                 .k_format = step->kv_format.k,
                                                                 .v_format = step->kv_format.v }));
-    WEIR_TRY(weir_attention(step->stream, &(weir_attention_args){ .out = out,
-                                                                  .q = q,
-                                                                  .segments = step->kv,
-                                                                  .n_segments = step->n_segments,
-                                                                  .n_heads = shape->n_heads,
-                                                                  .n_kv_heads = shape->n_kv_heads,
-                                                                  .key_dim = hd,
-                                                                  .value_dim = hd,
-                                                                  .q_stride = q_row,
-                                                                  .q_head_stride = q_head,
-                                                                  .out_stride = o_row,
-                                                                  .window = options->window ? (int32_t)shape->window : 0,
-                                                                  .scale = 1.0f / sqrtf((float)hd),
-                                                                  .k_format = step->kv_format.k,
-                                                                  .v_format = step->kv_format.v }));
+    WEIR_TRY(attend(step, &(weir_attention_args){ .out = out,
+                                                  .q = q,
+                                                  .segments = step->kv,
+                                                  .n_segments = step->n_segments,
+                                                  .n_heads = shape->n_heads,
+                                                  .n_kv_heads = shape->n_kv_heads,
+                                                  .key_dim = hd,
+                                                  .value_dim = hd,
+                                                  .q_stride = q_row,
+                                                  .q_head_stride = q_head,
+                                                  .out_stride = o_row,
+                                                  .window = options->window ? (int32_t)shape->window : 0,
+                                                  .scale = 1.0f / sqrtf((float)hd),
+                                                  .k_format = step->kv_format.k,
+                                                  .v_format = step->kv_format.v }));
     if (options->q_gate)
         WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = out,
                                                                             .gate = q + hd,

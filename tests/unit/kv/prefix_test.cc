@@ -1,5 +1,6 @@
 // The prefix index against an oracle: every row and state is a digest of the tokens before it, so what is taken over can be checked.
 #include "engine/kv/prefix.h"
+#include "engine/kv/residency.h"
 
 #include <gtest/gtest.h>
 
@@ -36,13 +37,14 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     static constexpr int64_t layers = 2, heads = 2, window = 640;
     static constexpr size_t  state_bytes = 64;
 
-    void open(int64_t n_pages, int64_t n_nodes, int32_t n_snapshots)
+    void open(int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0)
     {
-        const size_t caps[WEIR_TIER_COUNT] = {};
+        const std::string folder = ::testing::TempDir();
+        const size_t      caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
         static const weir_kv_pair wide[] = { f16, f16 }, narrow[] = { int8, int8 };
-        const weir_kv_spec        spec = { layers, heads, 8, 8, is_paged() ? narrow : wide, n_pages, window };
+        const weir_kv_spec        spec = { layers, heads, 8, 8, is_paged() ? narrow : wide, n_pages, window, n_disk_pages, folder.c_str() };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0 };
         const size_t             before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
@@ -135,6 +137,22 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         weir_sequence_close(&s);
         sound();
         return hit;
+    }
+    // Where the blocks of a text are, as a sequence that takes it finds them; they come back if asked.
+    std::vector<bool> on_disk(const Text &text, bool come_back)
+    {
+        weir_sequence     s = sequence(text);
+        std::vector<bool> is_cold;
+        (void)weir_prefix_take(prefix_, &s, nullptr, INT32_MAX);
+        for (int64_t p = 0; p < s.table.n_pages; p++) {
+            is_cold.push_back(weir_kv_is_cold(store_, s.table.pages[p]));
+            if (come_back && is_cold.back())
+                EXPECT_EQ(weir_kv_bring_back(store_, (void *const *)s.table.pages + p, s.table.capacity, &error_), WEIR_OK) << error_.text;
+        }
+        if (come_back) expect_right(s);
+        weir_sequence_close(&s);
+        sound();
+        return is_cold;
     }
     void        sound() { EXPECT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text; }
     static Text text(int32_t n, int32_t seed = 1)
@@ -509,5 +527,46 @@ INSTANTIATE_TEST_SUITE_P(Models, Prefix,
                          [](const auto &info) {
                              return std::string(info.param.has_states ? "Recurrent" : "Dense") + (info.param.is_paged ? "Paged" : "");
                          });
+
+// With a disk: who leaves memory first, what was lost is not continued but kept anew, and who is dropped when nothing can leave.
+TEST_P(Prefix, BlocksOnDisk)
+{
+    open(40 * 4, 40, 16, 30 * 4); /* memory for ten blocks */
+    const Text a = text(128, 1), b = text(128, 2), c = text(128, 3);
+    for (const Text &each : { a, b, c }) keep(each, nullptr);
+    (void)take(a, nullptr);
+    void *const  *blocks[8];
+    weir_sequence user = sequence(c);
+    ASSERT_EQ(weir_prefix_take(prefix_, &user, nullptr, INT32_MAX).n_rows, 128);
+    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 8), 4) << "what is used stays";
+    weir_sequence_close(&user);
+    (void)take(a, nullptr);
+    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 8), 6);
+    for (int i = 0; i < 2; i++) ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 3), 3);
+    EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ true, true })) << "the least recently used";
+    EXPECT_EQ(on_disk(a, false), (std::vector<bool>{ false, false }));
+    EXPECT_EQ(on_disk(b, true), (std::vector<bool>{ true, true }));
+    EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ false, false }));
+
+    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 2), 2);
+    for (int i = 0; i < 2; i++) ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(on_disk(c, false), (std::vector<bool>{ true, true }));
+    weir_kv_lose(store_, blocks[0][0]);
+    weir_kv_lose(store_, blocks[1][0]);
+    EXPECT_EQ(take(c, nullptr).n_rows, 0);
+    keep(c, nullptr);
+    EXPECT_EQ(take(c, nullptr).n_rows, 128) << "what was computed again is kept again";
+    EXPECT_EQ(on_disk(c, true), (std::vector<bool>{ false, false }));
+
+    EXPECT_EQ(weir_kv_store_room(store_), 4);
+    weir_prefix_reclaim_memory(prefix_, 6);
+    sound();
+    EXPECT_EQ(weir_kv_store_room(store_), 6);
+    EXPECT_EQ(take(a, nullptr).n_rows, 0) << "it was used longest ago";
+    EXPECT_EQ(take(b, nullptr).n_rows, 128);
+    weir_prefix_reclaim_memory(prefix_, 20);
+    EXPECT_EQ(weir_kv_store_room(store_), 10) << "no more than there is";
+}
 
 } // namespace

@@ -72,7 +72,7 @@ namespace {
 
 /* Layers of different formats: pages of three sizes. */
 const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 }, { WEIR_KV_INT8, WEIR_KV_F16 }, { WEIR_KV_F32, WEIR_KV_F32 } };
-const weir_kv_spec spec = { 3, 2, 8, 8, formats, 0, 4096 };
+const weir_kv_spec spec = { 3, 2, 8, 8, formats, 0, 4096, 0, nullptr };
 size_t             page_of(size_t head) { return weir_kv_page_bytes(&spec, (int64_t)head / spec.n_kv_heads); }
 
 /* A text with its memory, filled from a seed. */
@@ -113,11 +113,12 @@ struct Text {
     }
     weir_status write(const std::string &path, weir_error *error) const
     {
-        const weir_session_text text = { tokens.data(), (int32_t)tokens.size(), (int32_t)marks.size(),
-                                         salt.c_str(),  table.data(),           stride,
-                                         &spec,         marks.data(),           false };
-        size_t                  bytes = 0;
-        const weir_status       status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
+        const weir_session_text text = {
+            tokens.data(), (int32_t)tokens.size(), (int32_t)marks.size(), salt.c_str(), table.data(), stride, &spec, nullptr, marks.data(),
+            false
+        };
+        size_t            bytes = 0;
+        const weir_status status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
         if (status == WEIR_OK) {
             EXPECT_EQ(bytes, std::filesystem::file_size(path));
             EXPECT_EQ(bytes, weir_session_file_bytes(&identity, (int32_t)tokens.size(), (int32_t)marks.size(), salt.size()));

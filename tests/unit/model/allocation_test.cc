@@ -14,6 +14,7 @@
 #include <atomic>
 #include <map>
 
+#include "engine/kv/residency.h"
 #include "tests/unit/model/support.h"
 
 #if defined(__has_feature)
@@ -165,12 +166,21 @@ class Allocation : public ::testing::Test {
     }
     void step(Engine *engine, Sequence *sequence, int rows, weir_logits_wanted wanted)
     {
-        weir_work    work = { sequence->get(), rows, wanted, 0, 0, {} };
+        weir_work    work = { sequence->get(), rows, wanted, 0, 0, {}, false };
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(engine->runner(), &work, 1, &logits, engine->error()), WEIR_OK) << engine->text();
     }
+    void demote(Engine *engine, Sequence *sequence)
+    {
+        weir_kv_store *const       store = weir_engine_store(engine->get());
+        const weir_kv_table *const table = &sequence->get()->table;
+        for (int64_t block = 0; block + 1 < table->n_pages; block++)
+            if (!weir_kv_is_cold(store, table->pages[block]))
+                ASSERT_EQ(weir_kv_demote(store, (void *const *)table->pages + block, table->capacity, engine->error()), WEIR_OK)
+                    << engine->text();
+    }
     /* Prompt pieces of 64 rows, single rows over a page's end, and both again while counting. */
-    void expect_none(const std::string &model, const Settings &settings)
+    void expect_none(const std::string &model, const Settings &settings, bool demotes = false)
     {
         Engine engine;
         ASSERT_EQ(engine.open(support::golden(model), settings), WEIR_OK) << engine.text();
@@ -179,8 +189,10 @@ class Allocation : public ::testing::Test {
         other.add(support::some_tokens(500, 6, engine.n_vocab()));
         const auto run = [&] {
             step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
+            if (demotes) demote(&engine, &sequence);
             for (int i = 0; i < 70; i++) step(&engine, &sequence, 1, WEIR_LOGITS_LAST);
-            weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {} }, { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {} } };
+            weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false },
+                                    { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false } };
             const float *logits = nullptr;
             ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK) << engine.text();
         };
@@ -209,6 +221,10 @@ TEST_F(Allocation, NoneWithQuantisedWeights) { expect_none("tq/tq-q8_0.gguf", { 
 TEST_F(Allocation, NoneWithKQuants) { expect_none("tq-k/tq-k-q4_k.gguf", { "kernels.activations=fast" }); }
 TEST_F(Allocation, NoneWithF32) { expect_none("tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f32" }); }
 TEST_F(Allocation, NoneWithOpenPages) { expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast", "kv.format=int8/kivi4" }); }
+TEST_F(Allocation, NoneWithADisk)
+{
+    expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast", "memory.disk=16MiB", "memory.disk_dir=" + ::testing::TempDir() }, true);
+}
 TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast" }); }
 
 /* The service's step: planning, sampling with everything on, and events. */

@@ -17,7 +17,7 @@ class Layers {
     Layers(Engine &engine, std::vector<weir_kv_pair> formats) : engine_(engine), formats_(std::move(formats))
     {
         weir_ledger *const       ledger = weir_engine_ledger(engine.get());
-        const weir_runner_limits limits = { n_prompt, 3, n_prompt };
+        const weir_runner_limits limits = { n_prompt, 3, n_prompt, 0 };
         weir_kv_spec             spec = *weir_kv_store_spec(weir_engine_store(engine.get()));
         spec.formats = formats_.data();
         spec.n_pages = 3 * weir_kv_pages_for(&spec, n_prompt);
@@ -77,8 +77,8 @@ class Layers {
         weir_work      works[2] = {};
         int            n_works = 0;
         const int      left = other.n_tokens - other.n_computed, beside = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
-        if (beside > 0) works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {} };
-        works[n_works++] = { &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {} };
+        if (beside > 0) works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false };
+        works[n_works++] = { &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {}, false };
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(runner_, works, n_works, &logits, engine_.error()), WEIR_OK) << engine_.text();
         const weir_work   &work = works[n_works - 1];

@@ -22,8 +22,9 @@ class Reuse : public Service {
         usage_ = call.usage;
         return call.tokens[0];
     }
-    void       random_schedule(const char *model, unsigned seed, const std::string &format);
+    void       random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered = false);
     weir_usage usage_ = {};
+    int64_t    blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
 };
 
 TEST_F(Reuse, APromptAndWhatContinuesItAreFoundAgain)
@@ -86,26 +87,39 @@ TEST_F(Reuse, OffIsOff)
 }
 
 // Conversations that share beginnings and grow by their own answers, some cancelled, in a pool that holds few of them.
-void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format)
+void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered)
 {
     std::mt19937 random(seed);
     const auto   pick = [&](int n) { return (int)(random() % (unsigned)n); };
-    open(model, 4, nullptr, 384, 0, { format.c_str() });
-    const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const size_t           fixed = weir_plan_total(plan) - plan->kv;
-    const std::string      memory = std::to_string(fixed + plan->kv / 2) + "B";
+    const int    window = tiered ? 1024 : 384, scale = tiered ? 3 : 1;
+    const char  *disk = tiered ? "memory.disk=16MiB" : "memory.disk=0B";
+    open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1" });
+    const weir_plan *plan = weir_engine_plan_of(engine_);
+    const size_t     block = (size_t)plan->kv_bytes_per_token * 64;
+    std::string      disk_text;
+    if (tiered) { /* twice what all windows take: its books take memory */
+        disk_text = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
+        disk = disk_text.c_str();
+        weir_engine_close(engine_);
+        open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1" });
+        plan = weir_engine_plan_of(engine_);
+    }
+    const size_t      fixed = weir_plan_total(plan) - plan->kv;
+    const std::string memory = std::to_string(fixed + (tiered ? plan->kv_open + 20 * block : plan->kv / 2)) + "B";
     weir_engine_close(engine_);
     engine_ = nullptr;
     const int snapshots = pick(2);
-    open(model, 4, memory.c_str(), 384, 64, { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B" });
+    open(model, 4, memory.c_str(), window, 64,
+         { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk, "kv.tiers.hot=1" });
     std::vector<std::vector<int32_t>>  texts;
     std::vector<std::unique_ptr<Call>> calls;
     int64_t                            cached = 0;
     for (int i = 0; i < 60; i++) {
-        std::vector<int32_t> ids = texts.empty() || pick(4) == 0 ? prompt(pick(3), 40 + pick(200)) : texts[(size_t)pick((int)texts.size())];
-        const auto           more = prompt(10 + pick(5), 1 + pick(40));
+        std::vector<int32_t> ids =
+            texts.empty() || pick(4) == 0 ? prompt(pick(3), scale * (40 + pick(200))) : texts[(size_t)pick((int)texts.size())];
+        const auto more = prompt(10 + pick(5), 1 + pick(40));
         ids.insert(ids.end(), more.begin(), more.end());
-        if (ids.size() > 340) ids.resize(340);
+        if (ids.size() > (size_t)window - 44) ids.resize((size_t)window - 44);
         calls.push_back(std::make_unique<Call>(ids, 4 + pick(30)));
         Call &call = *calls.back();
         call.request.cache_prompt = pick(8) > 0;
@@ -136,9 +150,20 @@ void Reuse::random_schedule(const char *model, unsigned seed, const std::string 
         call->release();
     }
     EXPECT_GT(cached, 500) << "nothing was tested";
+    weir_service_stats stats;
+    weir_service_stats_of(service_, &stats);
+    EXPECT_EQ(stats.kv_read_errors + stats.kv_write_errors, 0);
+    if (tiered) {
+        blocks_out_ += stats.kv_bytes_out / (int64_t)block;
+        blocks_read_ += stats.kv_bytes_read / (int64_t)block;
+        EXPECT_LE(weir_ledger_peak(weir_engine_ledger(engine_), WEIR_TIER_HOST),
+                  weir_ledger_cap(weir_engine_ledger(engine_), WEIR_TIER_HOST));
+        EXPECT_LE(weir_ledger_peak(weir_engine_ledger(engine_), WEIR_TIER_DISK),
+                  weir_ledger_cap(weir_engine_ledger(engine_), WEIR_TIER_DISK));
+    }
     weir_engine_close(engine_);
     engine_ = nullptr;
-    open(model, 4, nullptr, 384, 0, { format.c_str(), "kv.reuse=off" });
+    open(model, 4, nullptr, window, 0, { format.c_str(), "kv.reuse=off" });
     int compared = 0;
     for (auto &call : calls) {
         const auto cold = run(call->prompt, nullptr, true, call->request.max_tokens);
@@ -170,6 +195,16 @@ TEST_F(Reuse, RandomSchedulesGiveColdAnswersInEveryFormat)
     for (const char *const format : formats)
         for (const char *const model : { "tq", "qwen3" })
             if (!HasFailure()) random_schedule(model, seed++, std::string("kv.format=") + format);
+}
+
+TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswers)
+{
+    unsigned seed = 1;
+    for (const char *const format : { "f16", "q8_0", "int8", "kivi4/turbo3" })
+        for (const char *const model : { "tq", "qwen3" })
+            if (!HasFailure()) random_schedule(model, seed++, std::string("kv.format=") + format, true);
+    EXPECT_GT(blocks_out_, 200);
+    EXPECT_GT(blocks_read_, 500);
 }
 
 // The state at the last page's end before the end of the turn is kept, and the one before it is not.

@@ -29,6 +29,7 @@ struct Call {
     std::condition_variable           changed;
     bool                              done = false;
     weir_status                       status = WEIR_OK;
+    std::string                       message; /* of a job that failed */
     weir_usage                        usage = {};
     weir_job                         *job = nullptr;
     int                               stop_after = 0; /* the callback ends the choice after so many tokens */
@@ -60,6 +61,7 @@ struct Call {
         case WEIR_EVENT_DONE:
             call->done = true;
             call->status = event->status;
+            call->message = event->message != nullptr ? event->message : "";
             call->usage = event->usage;
             call->changed.notify_all();
             break;

@@ -1,0 +1,282 @@
+#include "engine/kv/residency.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/base/memory.h"
+#include "engine/kv/store_internal.h"
+
+enum { HEADS = 64 }; /* KV heads of a layer, at most */
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+static int64_t disk_blocks(const weir_kv_spec *spec)
+{
+    const int64_t heads = kv_heads_of(spec);
+    return heads > 0 ? spec->n_disk_pages / heads : 0;
+}
+
+static size_t own_book_bytes(const weir_kv_spec *spec)
+{
+    return (size_t)spec->n_pages * sizeof(int32_t) + (size_t)disk_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
+}
+
+/* What the kernel keeps about address space that was in use once: 8 bytes for 4096. */
+static size_t kernel_bytes(const weir_kv_spec *spec)
+{
+    enum { ENTRY = 8 };
+    const int64_t heads = kv_heads_of(spec);
+    return heads > 0 ? (size_t)(spec->n_pages / heads) * (weir_kv_block_room(spec) / WEIR_SPILL_ALIGNMENT) * ENTRY : 0;
+}
+
+size_t weir_kv_disk_book_bytes(const weir_kv_spec *spec)
+{
+    if (spec->n_disk_pages == 0) return 0;
+    return own_book_bytes(spec) + weir_spill_book_bytes(disk_blocks(spec), spec->n_layers) + kernel_bytes(spec);
+}
+
+static weir_status open_spill(weir_kv_store *store, weir_error *error)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    size_t *const             parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
+    if (parts == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the file of KV pages");
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) parts[layer] = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
+    const weir_spill_layout layout = {
+        .folder = spec->disk_folder, .n_blocks = disk_blocks(spec), .n_parts = spec->n_layers, .part_bytes = parts
+    };
+    const weir_status status = weir_spill_open(&store->spill, &layout, store->ledger, error);
+    weir_memory_give(parts);
+    return status;
+}
+
+weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
+{
+    const weir_kv_spec *const spec = &store->spec;
+    (void)pthread_mutex_init(&store->lock, NULL);
+    if (spec->n_kv_heads > HEADS)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "KV pages of %" PRId64 " heads do not go to disk, %d at most; set memory.disk to 0",
+                              spec->n_kv_heads, HEADS);
+    WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, kernel_bytes(spec), error));
+    store->kernel_bytes = kernel_bytes(spec);
+    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->disk_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(spec), error));
+    store->blocks = store->disk_books;
+    store->alive = store->blocks + spec->n_pages;
+    store->lost = (bool *)(store->alive + disk_blocks(spec));
+    for (int64_t i = 0; i < spec->n_pages; i++) store->blocks[i] = NO_BLOCK;
+    WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec), store->bytes, error));
+    return open_spill(store, error);
+}
+
+void kv_residency_close(weir_kv_store *store)
+{
+    weir_spill_close(store->spill);
+    weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(&store->spec), store->bytes);
+    weir_ledger_free(store->ledger, store->disk_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(&store->spec));
+    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->kernel_bytes);
+    (void)pthread_mutex_destroy(&store->lock);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+int32_t weir_kv_place_of(const weir_kv_store *store, const void *page)
+{
+    return store->spill != NULL ? store->blocks[kv_page_number(store, page)] : NO_BLOCK;
+}
+
+bool weir_kv_is_cold(const weir_kv_store *store, const void *page) { return weir_kv_place_of(store, page) != NO_BLOCK; }
+
+bool weir_kv_is_lost(const weir_kv_store *store, const void *page)
+{
+    const int32_t block = weir_kv_place_of(store, page);
+    return block != NO_BLOCK && store->lost[block];
+}
+
+void weir_kv_lose(weir_kv_store *store, const void *page) { store->lost[weir_kv_place_of(store, page)] = true; }
+
+int64_t weir_kv_store_room(const weir_kv_store *store)
+{
+    const int64_t heads = kv_heads_of(&store->spec);
+    return heads > 0 ? (store->spec.n_pages - store->spec.n_disk_pages - store->n_resident) / heads : INT64_MAX;
+}
+
+weir_spill *weir_kv_store_spill(const weir_kv_store *store) { return store->spill; }
+
+weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
+{
+    weir_kv_residency all = store->moved;
+    all.pages_in_memory = store->n_resident;
+    all.pages_on_disk = store->spec.n_pages - store->n_free - store->n_resident;
+    if (store->spill == NULL) return all;
+    const weir_spill_stats file = weir_spill_stats_of(store->spill);
+    all.bytes_read = file.read - all.bytes_back;
+    all.write_errors = file.write_errors;
+    all.read_errors = file.read_errors;
+    return all;
+}
+
+/* ---- moving ------------------------------------------------------------------------------------------------------ */
+static size_t room_of(const weir_kv_store *store, int64_t head) { return weir_kv_page_room(&store->spec, head / store->spec.n_kv_heads); }
+
+/* The page reads as zeros from now on and takes no memory until it is written to. */
+static void unback(void *page, size_t bytes) { WEIR_ASSERT(madvise(page, bytes, MADV_DONTNEED) == 0); }
+
+void kv_residency_forget(weir_kv_store *store, int32_t number, void *page, size_t bytes)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    const int32_t block = store->blocks[number];
+    if (block == NO_BLOCK) {
+        unback(page, bytes);
+        store->n_resident--;
+    } else {
+        store->blocks[number] = NO_BLOCK;
+        if (--store->alive[block] == 0) weir_spill_give(store->spill, block);
+    }
+    store->dirty[number] = false;
+    (void)pthread_mutex_unlock(&store->lock);
+}
+
+/* All layers of a block to its place in the file, one run each. */
+static weir_status write_block(weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error)
+{
+    const int64_t heads = store->spec.n_kv_heads;
+    struct iovec  pieces[HEADS];
+    for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
+        for (int64_t h = 0; h < heads; h++)
+            pieces[h] = (struct iovec){ pages[(layer * heads + h) * stride], weir_kv_page_room(&store->spec, layer) };
+        WEIR_TRY(weir_spill_write(store->spill, block, layer, pieces, (int)heads, error));
+    }
+    return WEIR_OK;
+}
+
+/* What was written is believed only when all of it was: until then the block is in memory. */
+weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error)
+{
+    const int64_t heads = kv_heads_of(&store->spec);
+    int32_t       block;
+    if (store->spill == NULL) return weir_error_set(error, WEIR_EFULL, "there is no disk for KV pages (memory.disk)");
+    WEIR_TRY(weir_spill_take(store->spill, &block, error));
+    const weir_status status = write_block(store, block, pages, stride, error);
+    if (status != WEIR_OK) {
+        weir_spill_give(store->spill, block);
+        return status;
+    }
+    (void)pthread_mutex_lock(&store->lock);
+    for (int64_t h = 0; h < heads; h++) {
+        void *const   page = pages[h * stride];
+        const int32_t number = kv_page_number(store, page);
+        WEIR_ASSERT(store->refs[number] > 0 && store->blocks[number] == NO_BLOCK);
+        store->blocks[number] = block;
+        unback(page, room_of(store, h));
+    }
+    store->alive[block] = (int32_t)heads;
+    store->lost[block] = false;
+    store->n_resident -= heads;
+    store->moved.bytes_out += (int64_t)weir_kv_block_room(&store->spec);
+    (void)pthread_mutex_unlock(&store->lock);
+    return WEIR_OK;
+}
+
+static size_t offset_in_part(const weir_kv_store *store, int64_t head)
+{
+    return (size_t)(head % store->spec.n_kv_heads) * room_of(store, head);
+}
+
+weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error)
+{
+    const int64_t heads = kv_heads_of(&store->spec);
+    const int32_t block = weir_kv_place_of(store, pages[0]);
+    weir_status   status = WEIR_OK;
+    WEIR_ASSERT(block != NO_BLOCK);
+    if (weir_kv_store_room(store) < 1)
+        return weir_error_set(error, WEIR_EFULL, "no memory for KV pages that are needed from the disk; raise memory.host");
+    for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
+        status = weir_spill_read(store->spill, block, h / store->spec.n_kv_heads, offset_in_part(store, h), pages[h * stride],
+                                 room_of(store, h), error);
+    (void)pthread_mutex_lock(&store->lock);
+    for (int64_t h = 0; h < heads; h++) {
+        if (status == WEIR_OK)
+            store->blocks[kv_page_number(store, pages[h * stride])] = NO_BLOCK;
+        else
+            unback(pages[h * stride], room_of(store, h));
+    }
+    if (status == WEIR_OK) {
+        WEIR_ASSERT(store->alive[block] == heads);
+        store->alive[block] = 0;
+        weir_spill_give(store->spill, block);
+        store->n_resident += heads;
+        WEIR_DASSERT(store->n_resident <= store->spec.n_pages - store->spec.n_disk_pages);
+        store->moved.bytes_back += (int64_t)weir_kv_block_room(&store->spec);
+    } else {
+        store->lost[block] = true;
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error)
+{
+    if (store->spill == NULL) {
+        memcpy(bytes, page, room_of(store, head));
+        return WEIR_OK;
+    }
+    (void)pthread_mutex_lock(&store->lock);
+    const int32_t block = weir_kv_place_of(store, page);
+    weir_status   status = WEIR_OK;
+    if (block == NO_BLOCK)
+        memcpy(bytes, page, room_of(store, head));
+    else
+        status = weir_spill_read(store->spill, block, head / store->spec.n_kv_heads, offset_in_part(store, head), bytes,
+                                 room_of(store, head), error);
+    (void)pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+/* ---- checking ---------------------------------------------------------------------------------------------------- */
+static bool free_ones_are_free(const weir_kv_store *store)
+{
+    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++)
+        for (int32_t i = 0; i < kind->n_free; i++)
+            if (store->refs[store->free[kind->first + i]] != 0) return false;
+    return true;
+}
+
+bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
+{
+    const int64_t n = store->spec.n_pages;
+    int64_t       n_free = 0, n_cold = 0, n_alive = 0, n_used = 0;
+    for (int64_t i = 0; i < n; i++) {
+        n_free += store->refs[i] == 0;
+        const bool is_cold = store->spill != NULL && store->blocks[i] != NO_BLOCK;
+        n_cold += is_cold;
+        if (is_cold && store->refs[i] == 0) return weir_error_set(error, WEIR_EINVAL, "a free page is on disk") == WEIR_OK;
+    }
+    for (int64_t b = 0; store->spill != NULL && b < disk_blocks(&store->spec); b++) {
+        n_alive += store->alive[b];
+        n_used += store->alive[b] > 0;
+    }
+    weir_status status = WEIR_OK;
+    if (n_free != store->n_free || !free_ones_are_free(store))
+        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free, store->n_free);
+    else if (store->n_resident != n - n_free - n_cold || store->n_resident > n - store->spec.n_disk_pages)
+        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
+                                n - n_free - n_cold, n - store->spec.n_disk_pages, store->n_resident);
+    else if (n_alive != n_cold || (store->spill != NULL && n_used != disk_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))
+        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are on disk, the file holds %" PRId64 " in %" PRId64 " blocks",
+                                n_cold, n_alive, n_used);
+    return status == WEIR_OK;
+}
+
+bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table, weir_error *error)
+{
+    const int64_t heads = kv_heads_of(&store->spec);
+    for (int64_t block = 0; block < table->n_pages; block++) {
+        const int32_t place = weir_kv_place_of(store, table->pages[block]);
+        if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)
+            return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is on disk, and no row of it is written", block) == WEIR_OK;
+        for (int64_t h = 0; h < heads; h++) {
+            const void *const page = table->pages[h * table->capacity + block];
+            if (page == NULL || weir_kv_page_refs(store, page) < 1 || weir_kv_place_of(store, page) != place)
+                return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is torn at head %" PRId64, block, h) == WEIR_OK;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,249 @@
+#include "engine/kv/spill.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "engine/base/checked.h"
+#include "engine/base/log.h"
+
+enum { PIECES = 256, TMPFS = 0x01021994 };
+
+struct weir_spill {
+    weir_ledger  *ledger;
+    weir_spill_io io;
+    char         *folder;
+    int           fd;
+    bool          is_direct;
+    int64_t       n_blocks, n_parts, n_free, next; /* next: where the search for a free block goes on */
+    size_t        block_bytes, book_bytes;
+    size_t       *part_bytes, *part_start; /* [n_parts]; owned, with the bits */
+    uint64_t     *used;                    /* a bit per block */
+    atomic_llong  written, read, write_errors, read_errors;
+};
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+static size_t words_of(int64_t n_blocks) { return ((size_t)n_blocks + 63) / 64; }
+
+size_t weir_spill_book_bytes(int64_t n_blocks, int64_t n_parts)
+{
+    return words_of(n_blocks) * sizeof(uint64_t) + 2 * (size_t)n_parts * sizeof(size_t);
+}
+
+/* Without a name from the start where the file system can, else for a moment. */
+static int open_nameless(const char *folder)
+{
+    char path[PATH_MAX];
+    int  fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return fd;
+    const int n = snprintf(path, sizeof path, "%s/weir-pages-XXXXXX", folder);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0) (void)unlink(path);
+    return fd;
+}
+
+/* Some file systems take the flag and refuse the transfer: one is tried. */
+static bool turn_direct(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    void     *page = NULL;
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
+    bool does = posix_memalign(&page, WEIR_SPILL_ALIGNMENT, WEIR_SPILL_ALIGNMENT) == 0;
+    if (does) memset(page, 0, WEIR_SPILL_ALIGNMENT);
+    does = does && pwrite(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT &&
+           pread(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT && ftruncate(fd, 0) == 0;
+    free(page);
+    if (!does) (void)fcntl(fd, F_SETFL, flags);
+    return does;
+}
+
+static weir_status open_file(weir_spill *s, weir_error *error)
+{
+    struct statfs system;
+    s->fd = open_nameless(s->folder);
+    if (s->fd < 0)
+        return weir_error_set(error, WEIR_EIO, "%s: cannot open a file for KV pages here: %s; set memory.disk_dir to a folder on a disk",
+                              s->folder, strerror(errno));
+    s->is_direct = turn_direct(s->fd);
+    if (fstatfs(s->fd, &system) == 0 && system.f_type == TMPFS)
+        weir_log(WEIR_LOG_WARNING, "%s is memory (tmpfs), so KV pages that go there leave none; set memory.disk_dir to a folder on a disk",
+                 s->folder);
+    return WEIR_OK;
+}
+
+static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_error *error)
+{
+    size_t at = 0, bytes;
+    for (int64_t part = 0; part < layout->n_parts; part++) {
+        s->part_start[part] = at;
+        s->part_bytes[part] = layout->part_bytes[part];
+        WEIR_ASSERT(s->part_bytes[part] % WEIR_SPILL_ALIGNMENT == 0);
+        s->block_bytes += s->part_bytes[part];
+        if (!weir_mul_size(&bytes, s->part_bytes[part], (size_t)s->n_blocks) || !weir_add_size(&at, at, bytes) || at > INT64_MAX)
+            return weir_error_set(error, WEIR_EINVAL, "a file for %" PRId64 " blocks of KV pages is too large; lower memory.disk",
+                                  s->n_blocks);
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, weir_ledger *ledger, weir_error *error)
+{
+    weir_spill *const s = calloc(1, sizeof *s);
+    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the file of KV pages");
+    s->fd = -1;
+    s->ledger = ledger;
+    s->n_blocks = s->n_free = layout->n_blocks;
+    s->n_parts = layout->n_parts;
+    s->folder = strdup(layout->folder);
+    weir_spill_set_io(s, NULL);
+    void       *books = NULL;
+    weir_status status = s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
+    if (status == WEIR_OK)
+        status = weir_ledger_alloc(ledger, &books, WEIR_ACCOUNT_PAGE_TABLES, weir_spill_book_bytes(s->n_blocks, s->n_parts), error);
+    if (status == WEIR_OK) {
+        s->book_bytes = weir_spill_book_bytes(s->n_blocks, s->n_parts);
+        s->used = books;
+        s->part_bytes = (size_t *)(s->used + words_of(s->n_blocks));
+        s->part_start = s->part_bytes + s->n_parts;
+        status = lay_out(s, layout, error);
+    }
+    if (status == WEIR_OK) status = open_file(s, error);
+    if (status != WEIR_OK)
+        weir_spill_close(s);
+    else
+        *out = s;
+    return status;
+}
+
+void weir_spill_close(weir_spill *spill)
+{
+    if (spill == NULL) return;
+    if (spill->fd >= 0) (void)close(spill->fd);
+    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, (size_t)(spill->n_blocks - spill->n_free) * spill->block_bytes);
+    if (spill->used != NULL) weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
+    free(spill->folder);
+    free(spill);
+}
+
+static const weir_spill_io system_io = { .write = pwritev, .read = pread };
+
+void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io) { spill->io = io != NULL ? *io : system_io; }
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+static bool is_used(const weir_spill *s, int64_t block) { return (s->used[block / 64] >> (block % 64) & 1) != 0; }
+
+weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error)
+{
+    if (spill->n_free == 0)
+        return weir_error_set(error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages on disk are taken; raise memory.disk",
+                              spill->n_blocks);
+    WEIR_TRY(weir_ledger_reserve(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes, error));
+    int64_t at = spill->next;
+    while (at >= spill->n_blocks || is_used(spill, at)) {
+        if (at >= spill->n_blocks)
+            at = 0;
+        else if (at % 64 == 0 && spill->used[at / 64] == UINT64_MAX)
+            at += 64;
+        else
+            at++;
+    }
+    spill->used[at / 64] |= UINT64_C(1) << (at % 64);
+    spill->n_free--;
+    spill->next = at + 1;
+    *block = (int32_t)at;
+    return WEIR_OK;
+}
+
+void weir_spill_give(weir_spill *spill, int32_t block)
+{
+    WEIR_ASSERT(block >= 0 && block < spill->n_blocks && is_used(spill, block));
+    spill->used[block / 64] &= ~(UINT64_C(1) << (block % 64));
+    spill->n_free++;
+    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes);
+    if (spill->n_free < spill->n_blocks) return;
+    spill->next = 0;
+    if (ftruncate(spill->fd, 0) != 0)
+        weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", spill->folder, strerror(errno));
+}
+
+int64_t weir_spill_free_blocks(const weir_spill *spill) { return spill->n_free; }
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+static off_t offset_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
+{
+    return (off_t)(s->part_start[part] + (size_t)block * s->part_bytes[part] + at);
+}
+
+weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces, weir_error *error)
+{
+    struct iovec left[PIECES];
+    off_t        at = offset_of(spill, block, part, 0);
+    const off_t  start = at;
+    for (int first = 0; first < n_pieces; first += PIECES) {
+        int n = n_pieces - first < PIECES ? n_pieces - first : PIECES, done = 0;
+        memcpy(left, pieces + first, (size_t)n * sizeof *left);
+        while (done < n) {
+            const ssize_t wrote = spill->io.write(spill->fd, left + done, n - done, at);
+            if (wrote < 0 && errno == EINTR) continue;
+            if (wrote <= 0) {
+                const int reason = wrote < 0 ? errno : ENOSPC;
+                atomic_fetch_add(&spill->write_errors, 1);
+                return weir_error_set(error, WEIR_EIO, "%s: cannot write KV pages: %s; make room there, or lower memory.disk",
+                                      spill->folder, strerror(reason));
+            }
+            at += wrote;
+            size_t over = (size_t)wrote;
+            while (done < n && over >= left[done].iov_len) over -= left[done++].iov_len;
+            if (over == 0) continue;
+            left[done].iov_base = (char *)left[done].iov_base + over;
+            left[done].iov_len -= over;
+        }
+    }
+    if (!spill->is_direct) {
+        (void)sync_file_range(spill->fd, start, at - start, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        (void)posix_fadvise(spill->fd, start, at - start, POSIX_FADV_DONTNEED);
+    }
+    atomic_fetch_add(&spill->written, at - start);
+    return WEIR_OK;
+}
+
+weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
+{
+    const off_t start = offset_of(spill, block, part, at);
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = spill->io.read(spill->fd, (char *)bytes + done, n - done, start + (off_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            const int reason = errno;
+            atomic_fetch_add(&spill->read_errors, 1);
+            return weir_error_set(error, WEIR_EIO, "%s: cannot read KV pages back: %s; check this disk", spill->folder,
+                                  got < 0 ? strerror(reason) : "the file ends before them");
+        }
+        done += (size_t)got;
+    }
+    if (!spill->is_direct) (void)posix_fadvise(spill->fd, start, (off_t)n, POSIX_FADV_DONTNEED);
+    atomic_fetch_add(&spill->read, (long long)n);
+    return WEIR_OK;
+}
+
+weir_spill_stats weir_spill_stats_of(const weir_spill *spill)
+{
+    return (weir_spill_stats){ .written = atomic_load(&spill->written),
+                               .read = atomic_load(&spill->read),
+                               .write_errors = atomic_load(&spill->write_errors),
+                               .read_errors = atomic_load(&spill->read_errors) };
+}
+
+bool weir_spill_is_direct(const weir_spill *spill) { return spill->is_direct; }

@@ -1,0 +1,66 @@
+/* engine/kv/spill.h - the file that holds KV pages which memory has no room for. It has no name: nothing is left of it when the process ends, however it ends.
+ *
+ *   file   part 0 [n_blocks, part_bytes[0]], part 1 [n_blocks, part_bytes[1]], ...   a block is 64 tokens, a part one layer of all KV heads
+ * So the blocks of a text that follow each other are one run in each part, as attention reads them. A block that is given back is used again:
+ * the file never grows past n_blocks, and is cut to nothing when the last block goes.
+ * Where the file system takes O_DIRECT no page cache is used; elsewhere what was written or read is dropped from it. Buffers, part sizes and offsets
+ * are multiples of 4096.
+ * take and give: engine thread. write and read: any thread, of different blocks or after each other. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "engine/base/error.h"
+#include "offload/ledger.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { WEIR_SPILL_ALIGNMENT = 4096 };
+
+typedef struct weir_spill weir_spill;
+
+typedef struct weir_spill_layout {
+    const char   *folder;
+    int64_t       n_blocks, n_parts;
+    const size_t *part_bytes; /* [n_parts], copied */
+} weir_spill_layout;
+
+/* Where bytes go; tests put failures in between. As pwritev and pread. */
+typedef struct weir_spill_io {
+    ssize_t (*write)(int fd, const struct iovec *pieces, int n_pieces, off_t at);
+    ssize_t (*read)(int fd, void *bytes, size_t n, off_t at);
+} weir_spill_io;
+
+/* What the account page_tables holds. */
+size_t                      weir_spill_book_bytes(int64_t n_blocks, int64_t n_parts);
+WEIR_MUST_CHECK weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, weir_ledger *ledger, weir_error *error);
+void                        weir_spill_close(weir_spill *spill); /* NULL-safe */
+void                        weir_spill_set_io(weir_spill *spill, const weir_spill_io *io); /* NULL: the system's */
+
+/* A free block, charged to memory.disk; EFULL. Blocks taken one after the other follow each other in the file where they can. */
+WEIR_MUST_CHECK weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error);
+void                        weir_spill_give(weir_spill *spill, int32_t block);
+int64_t                     weir_spill_free_blocks(const weir_spill *spill);
+
+/* One part of a block, in pieces. EIO: the error says why. */
+WEIR_MUST_CHECK weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces,
+                                             weir_error *error);
+/* `n` bytes of a part from `at` on, counted from the beginning of `block`: may go on into the blocks that follow. */
+WEIR_MUST_CHECK weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
+                                            weir_error *error);
+
+typedef struct weir_spill_stats {
+    int64_t written, read; /* bytes since opening */
+    int64_t write_errors, read_errors;
+} weir_spill_stats;
+weir_spill_stats weir_spill_stats_of(const weir_spill *spill);
+bool             weir_spill_is_direct(const weir_spill *spill);
+
+#ifdef __cplusplus
+}
+#endif

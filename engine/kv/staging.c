@@ -1,0 +1,342 @@
+#include "engine/kv/staging.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/abi/ops.h"
+
+enum {
+    BUFFERS = 4, /* of the ring: one is read by attention, one is being filled, the others are ahead */
+    SPLIT_BLOCKS = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS,
+    BUFFER_BYTES = 1 << 20, /* at least, where the window is that long: short reads do not reach the disk's speed */
+};
+
+/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows see of them, n_cold of which are on disk. */
+typedef struct range {
+    int32_t first_split, end_split, first, end, n_cold;
+    bool    is_last;
+} range;
+
+typedef struct sizes {
+    size_t  buffer, bytes; /* of one buffer; of all memory */
+    int64_t blocks; /* that a buffer holds */
+    int64_t stride; /* of the table: blocks of the window */
+} sizes;
+
+struct weir_kv_staging {
+    weir_ledger   *ledger;
+    weir_kv_spec   spec;
+    sizes          sizes;
+    void          *memory; /* owns the arrays */
+    char          *buffers; /* [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each */
+    void         **table; /* [KV heads, stride] of the range that is taken */
+    weir_kv_view  *views; /* [max_views] */
+    int32_t       *windows; /* [n_layers] */
+    bool          *failed; /* [max_views] */
+    bool          *bad; /* [BUFFERS, blocks] could not be read */
+    int32_t        max_views, n_views, next_split; /* next_split: of the segment that is taken from */
+    range          taken;
+    weir_kv_store *store; /* during a step */
+    weir_error     why; /* the engine thread's copy of `error` */
+
+    pthread_t       thread;
+    bool            has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+    int64_t         filled, emptied; /* (lock) buffers since the step began */
+    bool            is_reading, is_stopped,
+        is_closing; /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
+    weir_error error; /* (lock) the first of the step */
+};
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+static int64_t blocks_of(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
+
+static sizes measure(const weir_kv_spec *spec, int32_t segments)
+{
+    sizes  s = { .stride = blocks_of(spec->max_rows) };
+    size_t largest = 0; /* of one layer of a block */
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const size_t bytes = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
+        if (bytes > largest) largest = bytes;
+    }
+    s.blocks = SPLIT_BLOCKS;
+    while ((size_t)s.blocks * largest < BUFFER_BYTES) s.blocks += SPLIT_BLOCKS;
+    if (s.blocks > s.stride) s.blocks = s.stride;
+    s.buffer = (size_t)s.blocks * largest;
+    s.bytes = WEIR_SPILL_ALIGNMENT + BUFFERS * s.buffer + (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) +
+              (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) + (size_t)spec->n_layers * sizeof(int32_t) +
+              BUFFERS * (size_t)s.blocks * sizeof(bool);
+    return s;
+}
+
+size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments)
+{
+    return spec->n_disk_pages > 0 && spec->n_layers > 0 ? measure(spec, segments).bytes + sizeof(weir_kv_staging) : 0;
+}
+
+/* Widest first. */
+static void lay_out(weir_kv_staging *s, const weir_kv_staging_limits *limits)
+{
+    const uintptr_t start = (uintptr_t)s->memory, misaligned = start % WEIR_SPILL_ALIGNMENT;
+    s->buffers = (char *)s->memory + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
+    s->table = (void **)(s->buffers + BUFFERS * s->sizes.buffer);
+    s->views = (weir_kv_view *)(s->table + s->spec.n_kv_heads * s->sizes.stride);
+    s->windows = (int32_t *)(s->views + limits->segments);
+    s->failed = (bool *)(s->windows + s->spec.n_layers);
+    s->bad = s->failed + limits->segments;
+    for (int64_t i = 0; i < s->spec.n_layers; i++) s->windows[i] = limits->windows != NULL ? limits->windows[i] : 0;
+}
+
+static void *read_ahead(void *user);
+
+weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec, const weir_kv_staging_limits *limits, weir_ledger *ledger,
+                                 weir_error *error)
+{
+    void *self = NULL;
+    WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_staging), error));
+    weir_kv_staging *const s = self;
+    *s = (weir_kv_staging){ .ledger = ledger, .spec = *spec, .sizes = measure(spec, limits->segments), .max_views = limits->segments };
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->changed, NULL);
+    weir_status status = weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
+    if (status == WEIR_OK) {
+        lay_out(s, limits);
+        s->has_thread = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
+        if (!s->has_thread) status = weir_error_set(error, WEIR_ENOMEM, "the thread that reads KV pages cannot be started");
+    }
+    if (status != WEIR_OK)
+        weir_kv_staging_close(s);
+    else
+        *out = s;
+    return status;
+}
+
+void weir_kv_staging_close(weir_kv_staging *staging)
+{
+    if (staging == NULL) return;
+    if (staging->has_thread) {
+        (void)pthread_mutex_lock(&staging->lock);
+        staging->is_closing = true;
+        (void)pthread_cond_broadcast(&staging->changed);
+        (void)pthread_mutex_unlock(&staging->lock);
+        (void)pthread_join(staging->thread, NULL);
+    }
+    (void)pthread_cond_destroy(&staging->changed);
+    (void)pthread_mutex_destroy(&staging->lock);
+    weir_ledger_free(staging->ledger, staging->memory, WEIR_ACCOUNT_ACTIVATIONS, staging->sizes.bytes);
+    weir_ledger_free(staging->ledger, staging, WEIR_ACCOUNT_ACTIVATIONS, sizeof *staging);
+}
+
+/* ---- the order of reading, the same for both threads -------------------------------------------------------------- */
+/* Block `block` of a segment, by the page of its first layer and head. */
+static bool is_on_disk(const weir_kv_staging *s, const weir_kv_view *view, int64_t block)
+{
+    return weir_kv_is_cold(s->store, view->pages[block]);
+}
+
+static int32_t first_seen(const weir_kv_staging *s, const weir_kv_view *view, int64_t layer)
+{
+    const int32_t window = s->windows[layer];
+    return window > 0 && view->n_past >= window ? view->n_past - window + 1 : 0;
+}
+
+bool weir_kv_staging_is_cold(const weir_kv_staging *s, int64_t layer, int32_t segment)
+{
+    const weir_kv_view *const view = &s->views[segment];
+    const int64_t             end = blocks_of(view->n_past + view->n_rows);
+    for (int64_t block = first_seen(s, view, layer) / WEIR_PAGE_TOKENS; block < end; block++)
+        if (is_on_disk(s, view, block)) return true;
+    return false;
+}
+
+/* From a split on as many as the blocks on disk of fit a buffer, at least one. */
+static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_view *view, int32_t first_split)
+{
+    const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS, all = (int32_t)blocks_of(view->n_past + view->n_rows);
+    range         r = { .first_split = first_split, .end_split = first_split, .first = first_split * SPLIT_BLOCKS };
+    if (r.first < seen) r.first = seen;
+    r.end = r.first;
+    while (!r.is_last) {
+        const int32_t past = (r.end_split + 1) * SPLIT_BLOCKS, end = past < all ? past : all;
+        int32_t       n_cold = r.n_cold;
+        for (int32_t block = r.end; block < end; block++) n_cold += is_on_disk(s, view, block);
+        if (r.end_split > first_split && n_cold > s->sizes.blocks) break;
+        r.n_cold = n_cold;
+        r.end_split++;
+        if (r.end < end) r.end = end;
+        r.is_last = past >= all;
+    }
+    return r;
+}
+
+/* ---- the reading thread -------------------------------------------------------------------------------------------- */
+/* Blocks that follow each other in the file are one read. */
+static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, const range *r, char *buffer, bool *bad)
+{
+    const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_room(&s->spec, layer);
+    weir_error   error;
+    for (int32_t block = r->first, n = 0; block < r->end;) {
+        const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
+        int32_t       run = 0;
+        while (place >= 0 && block + run < r->end && weir_kv_place_of(s->store, view->pages[block + run]) == place + run) run++;
+        if (run == 0) {
+            block++;
+            continue;
+        }
+        char *const at = buffer + (size_t)n * bytes;
+        const bool  failed = weir_spill_read(weir_kv_store_spill(s->store), place, layer, 0, at, (size_t)run * bytes, &error) != WEIR_OK;
+        for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
+        if (failed) {
+            memset(at, 0, (size_t)run * bytes);
+            (void)pthread_mutex_lock(&s->lock);
+            if (s->error.code == WEIR_OK) s->error = error;
+            (void)pthread_mutex_unlock(&s->lock);
+        }
+        block += run;
+        n += run;
+    }
+}
+
+/* Waits for a buffer, fills it, hands it over; false: the step has ended. */
+static bool stage(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, const range *r)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->filled - s->emptied == BUFFERS && !s->is_stopped) (void)pthread_cond_wait(&s->changed, &s->lock);
+    const int64_t index = s->filled % BUFFERS;
+    const bool    is_wanted = !s->is_stopped;
+    (void)pthread_mutex_unlock(&s->lock);
+    if (!is_wanted) return false;
+    fill(s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks);
+    (void)pthread_mutex_lock(&s->lock);
+    s->filled++;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
+static void read_step(weir_kv_staging *s)
+{
+    for (int64_t layer = 0; layer < s->spec.n_layers; layer++) {
+        for (int32_t segment = 0; segment < s->n_views; segment++) {
+            range r = { .is_last = !weir_kv_staging_is_cold(s, layer, segment) };
+            while (!r.is_last) {
+                r = range_from(s, layer, &s->views[segment], r.end_split);
+                if (r.n_cold > 0 && !stage(s, layer, &s->views[segment], &r)) return;
+            }
+        }
+    }
+}
+
+static void *read_ahead(void *user)
+{
+    weir_kv_staging *const s = user;
+    (void)pthread_mutex_lock(&s->lock);
+    while (!s->is_closing) {
+        if (!s->is_reading) {
+            (void)pthread_cond_wait(&s->changed, &s->lock);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&s->lock);
+        read_step(s);
+        (void)pthread_mutex_lock(&s->lock);
+        s->is_reading = false;
+        (void)pthread_cond_broadcast(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- the engine thread --------------------------------------------------------------------------------------------- */
+weir_kv_view *weir_kv_staging_views(const weir_kv_staging *s) { return s->views; }
+
+bool weir_kv_staging_begin(weir_kv_staging *s, weir_kv_store *store, int32_t n_views)
+{
+    bool any = false;
+    WEIR_ASSERT(n_views <= s->max_views && s->store == NULL);
+    s->why = (weir_error){ 0 };
+    memset(s->failed, 0, (size_t)s->max_views * sizeof *s->failed);
+    if (weir_kv_residency_of(store).pages_on_disk == 0) return false;
+    s->n_views = n_views;
+    s->next_split = 0;
+    s->store = store;
+    for (int64_t layer = 0; !any && layer < s->spec.n_layers; layer++)
+        for (int32_t i = 0; !any && i < n_views; i++) any = weir_kv_staging_is_cold(s, layer, i);
+    if (!any) {
+        s->store = NULL;
+        return false;
+    }
+    (void)pthread_mutex_lock(&s->lock);
+    s->filled = s->emptied = 0;
+    s->error = (weir_error){ 0 };
+    s->is_stopped = false;
+    s->is_reading = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
+void weir_kv_staging_end(weir_kv_staging *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->is_stopped = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    while (s->is_reading) (void)pthread_cond_wait(&s->changed, &s->lock);
+    s->why = s->error;
+    (void)pthread_mutex_unlock(&s->lock);
+    s->store = NULL;
+}
+
+/* Entries of the table for the blocks of the range: where they are, or where they were read to. */
+static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const range *r, char *buffer, const bool *bad)
+{
+    const weir_kv_view *const view = &s->views[segment];
+    const int64_t             heads = s->spec.n_kv_heads;
+    const size_t              bytes = weir_kv_page_room(&s->spec, layer);
+    for (int32_t block = r->first, n = 0; block < r->end; block++) {
+        const bool cold = is_on_disk(s, view, block);
+        for (int64_t h = 0; h < heads; h++)
+            s->table[h * s->sizes.stride + block] =
+                cold ? buffer + (size_t)(n * heads + h) * bytes : view->pages[(layer * heads + h) * view->stride + block];
+        if (cold && bad[n]) {
+            s->failed[segment] = true;
+            weir_kv_lose(s->store, view->pages[block]);
+        }
+        n += cold;
+    }
+}
+
+void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment, weir_kv_range_pages *out)
+{
+    int64_t index = 0;
+    s->taken = range_from(s, layer, &s->views[segment], s->next_split);
+    s->next_split = s->taken.is_last ? 0 : s->taken.end_split;
+    if (s->taken.n_cold > 0) {
+        (void)pthread_mutex_lock(&s->lock);
+        while (s->filled == s->emptied) (void)pthread_cond_wait(&s->changed, &s->lock);
+        index = s->emptied % BUFFERS;
+        (void)pthread_mutex_unlock(&s->lock);
+    }
+    point(s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks);
+    *out = (weir_kv_range_pages){ .pages = s->table,
+                                  .stride = s->sizes.stride,
+                                  .first_split = s->taken.first_split,
+                                  .end_split = s->taken.end_split,
+                                  .is_last = s->taken.is_last };
+}
+
+void weir_kv_staging_give(weir_kv_staging *s)
+{
+    if (s->taken.n_cold == 0) return;
+    (void)pthread_mutex_lock(&s->lock);
+    s->emptied++;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+bool weir_kv_staging_failed(const weir_kv_staging *s, int32_t segment, const char **why)
+{
+    *why = s->why.text;
+    return s->failed[segment];
+}

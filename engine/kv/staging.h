@@ -1,0 +1,59 @@
+/* engine/kv/staging.h - blocks on disk on their way to attention, which reads them once per layer and step and keeps none.
+ *
+ * A segment (the rows of one sequence in a step) that sees blocks on disk comes to attention in ranges of splits, each with as many such blocks as
+ * a buffer holds. What a step will read is known when it begins: layers, in each of them such segments, in each of those ranges, all
+ * ascending. A thread walks this order ahead of the engine thread and fills a ring of buffers, so that the disk works while the step computes.
+ *
+ * A block that cannot be read is zeros to attention: the rows of other sequences have their bits, and the segment is told of as failed.
+ * Nothing moves between memory and disk while a step runs. All but the ring belongs to the engine thread. Allocates nothing after opening. */
+#pragma once
+#include "engine/kv/residency.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_kv_staging weir_kv_staging;
+
+typedef struct weir_kv_staging_limits {
+    int32_t        segments; /* of a step */
+    const int32_t *windows;  /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0 */
+} weir_kv_staging_limits;
+
+/* What the account activations holds. */
+size_t                      weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments);
+WEIR_MUST_CHECK weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec, const weir_kv_staging_limits *limits,
+                                                 weir_ledger *ledger, weir_error *error);
+void                        weir_kv_staging_close(weir_kv_staging *staging); /* NULL-safe; between steps */
+
+/* One segment's rows and table; rows [0, n_past + n_rows) have pages. */
+typedef struct weir_kv_view {
+    void *const *pages; /* [n_layers * KV heads, stride] */
+    int64_t      stride;
+    int32_t      n_past, n_rows;
+} weir_kv_view;
+
+/* [limits.segments] where the caller puts those of the next step. */
+weir_kv_view *weir_kv_staging_views(const weir_kv_staging *staging);
+/* Begins a step over the first n_views of them. False: all blocks are in memory, and there is nothing to end. */
+bool weir_kv_staging_begin(weir_kv_staging *staging, weir_kv_store *store, int32_t n_views);
+/* Ends it, wherever it stopped. */
+void weir_kv_staging_end(weir_kv_staging *staging);
+
+/* Does the segment come in ranges in this layer? */
+bool weir_kv_staging_is_cold(const weir_kv_staging *staging, int64_t layer, int32_t segment);
+typedef struct weir_kv_range_pages {
+    void *const *pages; /* [KV heads, stride] of the layer: those of the range's positions can be read until it is given back */
+    int64_t      stride;
+    int32_t      first_split, end_split;
+    bool         is_last;
+} weir_kv_range_pages;
+/* The next range, in the order above; each is given back before the next is taken. */
+void weir_kv_staging_take(weir_kv_staging *staging, int64_t layer, int32_t segment, weir_kv_range_pages *range);
+void weir_kv_staging_give(weir_kv_staging *staging);
+/* Some of its blocks could not be read in the step that ended last; those are lost (residency.h). `why`: a text, until the next step. */
+bool weir_kv_staging_failed(const weir_kv_staging *staging, int32_t segment, const char **why);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,50 @@
+/* engine/kv/store_internal.h - the inside of the store, shared by pages and tables (store.c) and by where pages are (residency.c). */
+#pragma once
+#include <pthread.h>
+
+#include "engine/kv/residency.h"
+#include "engine/kv/store.h"
+
+enum { KINDS = 16 }; /* page sizes of one store, at most */
+
+/* Pages of one size: numbers [first, first + n) of the pool. */
+typedef struct page_kind {
+    char   *memory; /* [n, bytes] */
+    size_t  bytes;
+    int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
+} page_kind;
+
+struct weir_kv_store {
+    weir_kv_spec spec;
+    weir_ledger *ledger;
+    char        *memory; /* of all kinds, one after the other; with a disk address space, of which n_resident pages are backed */
+    size_t       bytes;
+    page_kind    kinds[KINDS]; /* [n_kinds], in the order of the layers */
+    int32_t      n_kinds;
+    void        *books; /* [n_pages] of each array below; on the ledger */
+    int32_t     *refs;  /* per page */
+    int32_t     *free;  /* stacks of page numbers, one per kind */
+    bool        *dirty; /* was handed out before: clear it first */
+    int64_t      n_free, n_resident; /* n_resident: held, and in memory */
+
+    /* ---- with a disk: residency.c. `lock` guards where pages are against threads that copy them; only the engine thread moves them. */
+    weir_spill       *spill; /* NULL: there is none */
+    void             *disk_books; /* of the arrays below; on the ledger */
+    int32_t          *blocks; /* [n_pages] block of the file that holds the page, NO_BLOCK: it is free or in memory */
+    int32_t          *alive; /* [blocks of the file] pages that are held */
+    bool             *lost; /* [blocks of the file] could not be read */
+    size_t            kernel_bytes; /* charged */
+    pthread_mutex_t   lock;
+    weir_kv_residency moved;
+};
+
+enum { NO_BLOCK = -1 };
+
+static inline int64_t kv_heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
+
+int32_t kv_page_number(const weir_kv_store *store, const void *page);
+
+WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);
+void                        kv_residency_close(weir_kv_store *store); /* also of one that was opened in part */
+/* A page that nobody holds any more gives back its memory, or its part of a place in the file. */
+void kv_residency_forget(weir_kv_store *store, int32_t number, void *page, size_t bytes);

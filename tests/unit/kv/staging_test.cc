@@ -1,0 +1,220 @@
+/* What attention is handed of blocks on disk: every range, in order, with the bytes that were written, whatever is on disk and however far the
+ * reader is ahead. */
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <random>
+#include <vector>
+
+#include "engine/kv/staging.h"
+#include "kernels/abi/ops.h"
+#include "offload/ledger.h"
+
+namespace {
+
+constexpr int          layers = 3, kv_heads = 2, heads = layers * kv_heads, max_rows = 5 * WEIR_ATTENTION_SPLIT;
+constexpr weir_kv_pair wide = { WEIR_KV_F32, WEIR_KV_F32 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 };
+
+std::atomic<int> reads_until_failure{ -1 };
+ssize_t          faulty_read(int fd, void *bytes, size_t n, off_t at)
+{
+    const int left = reads_until_failure;
+    if (left == 0) {
+        errno = EIO;
+        return -1;
+    }
+    if (left > 0) reads_until_failure--;
+    return pread(fd, bytes, n, at);
+}
+
+class Staging : public ::testing::Test {
+  protected:
+    void open(int64_t memory_blocks, int64_t disk_blocks, const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64)
+    {
+        const size_t caps[WEIR_TIER_COUNT] = {};
+        folder_ = ::testing::TempDir() + "/staging." + std::to_string(getpid());
+        std::filesystem::create_directories(folder_);
+        ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+        spec_ = { layers,         kv_heads, dim, dim, formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads,
+                  folder_.c_str() };
+        ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
+        reads_until_failure = -1;
+        const weir_spill_io io = { pwritev, faulty_read };
+        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+        windows_ = windows;
+        const weir_kv_staging_limits limits = { 3, windows_.data() };
+        const size_t                 before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
+        ASSERT_EQ(weir_kv_staging_open(&staging_, &spec_, &limits, ledger_, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before, weir_kv_staging_bytes(&spec_, 3));
+    }
+    void TearDown() override
+    {
+        for (weir_kv_table &t : tables_) weir_kv_table_close(&t, store_);
+        weir_kv_staging_close(staging_);
+        weir_kv_store_close(store_);
+        EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
+        weir_ledger_close(ledger_);
+        std::filesystem::remove_all(folder_);
+    }
+    static char tag(size_t text, int h, int64_t block) { return (char)(1 + (text * 41 + (size_t)h * 13 + (size_t)block * 7) % 120); }
+    /* A text whose blocks go to disk where `cold` says so. */
+    template <class Cold> void add(int64_t rows, const Cold &cold)
+    {
+        weir_kv_table t = {};
+        ASSERT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK) << error_.text;
+        for (int64_t block = 0; block * 64 < rows; block++) {
+            ASSERT_EQ(weir_kv_reserve(&t, store_, std::min(rows, (block + 1) * 64)), WEIR_OK) << "block " << block;
+            for (int h = 0; h < heads; h++)
+                memset(t.pages[h * t.capacity + block], tag(tables_.size(), h, block), weir_kv_page_bytes(&spec_, h / kv_heads));
+            weir_kv_commit(&t, std::min(rows, (block + 1) * 64));
+            if (cold(block)) ASSERT_EQ(weir_kv_demote(store_, (void *const *)t.pages + block, t.capacity, &error_), WEIR_OK) << error_.text;
+        }
+        tables_.push_back(t);
+    }
+    void view(int32_t i, size_t text, int32_t n_rows)
+    {
+        const weir_kv_table &t = tables_[text];
+        weir_kv_staging_views(staging_)[i] = { (void *const *)t.pages, t.capacity, (int32_t)t.n_rows - n_rows, n_rows };
+    }
+    /* Walks a segment of a layer as attention does; returns the number of ranges. `zeros`: what could not be read is. */
+    int walk(int64_t layer, int32_t segment, size_t text, bool zeros = false)
+    {
+        const weir_kv_view &v = weir_kv_staging_views(staging_)[segment];
+        const int32_t       window = windows_[(size_t)layer], seen = window > 0 && v.n_past >= window ? v.n_past - window + 1 : 0;
+        int32_t             split = 0;
+        int                 n = 0;
+        for (bool is_last = false; !is_last; n++) {
+            weir_kv_range_pages range;
+            weir_kv_staging_take(staging_, layer, segment, &range);
+            EXPECT_EQ(range.first_split, split);
+            EXPECT_GT(range.end_split, split);
+            const int64_t first = std::max<int64_t>(range.first_split * 16, seen / 64),
+                          end = std::min<int64_t>(range.end_split * 16, (v.n_past + v.n_rows + 63) / 64);
+            for (int64_t block = first; block < end; block++)
+                for (int h = 0; h < kv_heads; h++) {
+                    const size_t      bytes = weir_kv_page_bytes(&spec_, layer);
+                    const char *const page = (const char *)range.pages[h * range.stride + block];
+                    const char        want = tag(text, (int)layer * kv_heads + h, block);
+                    const bool        right = page[0] == want && page[bytes / 2] == want && page[bytes - 1] == want;
+                    EXPECT_TRUE(right || (zeros && page[0] == 0 && page[bytes - 1] == 0))
+                        << "layer " << layer << " block " << block << " head " << h;
+                }
+            split = range.end_split;
+            is_last = range.is_last;
+            EXPECT_EQ(is_last, split * WEIR_ATTENTION_SPLIT >= v.n_past + v.n_rows);
+            weir_kv_staging_give(staging_);
+        }
+        return n;
+    }
+    const weir_kv_pair         formats_[layers] = { wide, q8, wide };
+    std::vector<int32_t>       windows_;
+    std::vector<weir_kv_table> tables_;
+    std::string                folder_;
+    weir_ledger               *ledger_ = nullptr;
+    weir_kv_store             *store_ = nullptr;
+    weir_kv_staging           *staging_ = nullptr;
+    weir_kv_spec               spec_ = {};
+    weir_error                 error_ = {};
+};
+
+TEST_F(Staging, NothingOnDiskIsNothingToDo)
+{
+    open(40, 40);
+    add(300, [](int64_t) { return false; });
+    view(0, 0, 1);
+    EXPECT_FALSE(weir_kv_staging_begin(staging_, store_, 1));
+    add(300, [](int64_t block) { return block < 2; });
+    EXPECT_FALSE(weir_kv_staging_begin(staging_, store_, 1)) << "another text's blocks are";
+    const char *why;
+    EXPECT_FALSE(weir_kv_staging_failed(staging_, 0, &why));
+}
+
+/* Long and short, all on disk, every other block, one block alone: at every step all ranges of all layers. */
+TEST_F(Staging, HandsOutWhatWasWritten)
+{
+    open(120, 200);
+    add(max_rows - 5, [](int64_t block) { return block > 0 && block < 76; });
+    add(2000, [](int64_t block) { return block % 2 == 1 && block < 30; });
+    add(700, [](int64_t) { return false; });
+    for (int step = 0; step < 5; step++) {
+        view(0, 0, step % 2 ? 1 : 130);
+        view(1, 2, 5);
+        view(2, 1, 1);
+        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 3));
+        for (int64_t layer = 0; layer < layers; layer++) {
+            ASSERT_TRUE(weir_kv_staging_is_cold(staging_, layer, 0));
+            ASSERT_FALSE(weir_kv_staging_is_cold(staging_, layer, 1));
+            const int n = walk(layer, 0, 0);
+            EXPECT_GE(n, layer == 1 ? 2 : 3) << "buffers hold fewer blocks than that";
+            (void)walk(layer, 2, 1);
+        }
+        weir_kv_staging_end(staging_);
+    }
+}
+
+/* A step that stops anywhere leaves the next one in order. */
+TEST_F(Staging, AStepMayStopAnywhere)
+{
+    open(20, 200);
+    add(max_rows, [](int64_t block) { return block > 0 && block < 78; });
+    for (int stop = 0; stop <= layers; stop++) {
+        view(0, 0, 1);
+        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1));
+        for (int64_t layer = 0; layer < stop; layer++) (void)walk(layer, 0, 0);
+        if (stop < layers) {
+            weir_kv_range_pages range;
+            weir_kv_staging_take(staging_, stop, 0, &range);
+            if (stop % 2 == 0) weir_kv_staging_give(staging_);
+        }
+        weir_kv_staging_end(staging_);
+    }
+}
+
+TEST_F(Staging, WindowsReadWhatTheySee)
+{
+    open(20, 200, { 0, 100, 1500 });
+    add(max_rows, [](int64_t block) { return block > 0 && block < 76; });
+    view(0, 0, 1);
+    ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1));
+    (void)walk(0, 0, 0);
+    EXPECT_FALSE(weir_kv_staging_is_cold(staging_, 1, 0)) << "the window is in memory";
+    ASSERT_TRUE(weir_kv_staging_is_cold(staging_, 2, 0));
+    (void)walk(2, 0, 0);
+    weir_kv_staging_end(staging_);
+    const int64_t read = weir_kv_residency_of(store_).bytes_read, page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
+    const int64_t seen = (max_rows - 1 - 1500 + 1) / 64;
+    EXPECT_EQ(read, (75 + 76 - seen) * page);
+}
+
+/* Blocks that cannot be read are zeros and lost; the segment is told of, the others are as they were. */
+TEST_F(Staging, AReadThatFailsFailsItsSegment)
+{
+    open(20, 200);
+    add(2000, [](int64_t block) { return block > 0 && block < 25; });
+    add(1500, [](int64_t block) { return block > 0 && block < 18; });
+    const char *why;
+    for (const int after : { 0, 2 }) {
+        view(0, 0, 1);
+        view(1, 1, 1);
+        reads_until_failure = after;
+        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 2));
+        for (int64_t layer = 0; layer < layers; layer++)
+            for (int32_t i = 0; i < 2; i++) (void)walk(layer, i, (size_t)i, true);
+        weir_kv_staging_end(staging_);
+        reads_until_failure = -1;
+        EXPECT_TRUE(weir_kv_staging_failed(staging_, 0, &why) || weir_kv_staging_failed(staging_, 1, &why));
+        EXPECT_NE(strstr(why, "cannot read KV pages back"), nullptr) << why;
+    }
+    EXPECT_TRUE(weir_kv_is_lost(store_, tables_[0].pages[1]));
+    view(0, 1, 1);
+    ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1)) << "the next step begins afresh";
+    for (int64_t layer = 0; layer < layers; layer++) (void)walk(layer, 0, 1);
+    weir_kv_staging_end(staging_);
+    EXPECT_FALSE(weir_kv_staging_failed(staging_, 0, &why));
+}
+
+} // namespace

@@ -1,0 +1,336 @@
+/* Blocks that leave memory for a file and come back: where they are, what they hold, and what a disk that fails does to them. */
+#include <dirent.h>
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "engine/kv/residency.h"
+#include "engine/kv/sequence.h"
+#include "offload/ledger.h"
+
+namespace {
+
+constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_TURBO4 };
+constexpr int          heads = 6; /* two layers of three */
+
+/* What the file does; -1: as the system does. */
+int     fail_writes_after = -1, fail_reads_after = -1, error_number = ENOSPC;
+bool    short_transfers = false;
+ssize_t faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
+{
+    if (fail_writes_after == 0) {
+        errno = error_number;
+        return -1;
+    }
+    if (fail_writes_after > 0) fail_writes_after--;
+    return pwritev(fd, pieces, short_transfers ? 1 : n, at);
+}
+ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
+{
+    if (fail_reads_after == 0) {
+        errno = EIO;
+        return -1;
+    }
+    if (fail_reads_after > 0) fail_reads_after--;
+    return pread(fd, bytes, short_transfers && n > 4096 ? 4096 : n, at);
+}
+
+class Tiers : public ::testing::Test {
+  protected:
+    void open(int64_t memory_blocks, int64_t disk_blocks, int64_t max_rows = 64 * 40)
+    {
+        const size_t caps[WEIR_TIER_COUNT] = {};
+        folder_ = ::testing::TempDir() + "/tiers." + std::to_string(getpid());
+        std::filesystem::create_directories(folder_);
+        ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+        spec_ = { 2, 3, 32, 32, formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads, folder_.c_str() };
+        ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
+        fail_writes_after = fail_reads_after = -1;
+        short_transfers = false;
+        const weir_spill_io io = { faulty_write, faulty_read };
+        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+    }
+    void TearDown() override
+    {
+        if (store_ != nullptr) expect_sound();
+        weir_kv_store_close(store_);
+        EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
+        EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_DISK), 0u);
+        weir_ledger_close(ledger_);
+        EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "the file has a name";
+        std::filesystem::remove_all(folder_);
+    }
+    void          expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
+    weir_kv_table table()
+    {
+        weir_kv_table t = {};
+        EXPECT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK);
+        return t;
+    }
+    size_t bytes_of(int h) const { return weir_kv_page_bytes(&spec_, h / 3); }
+    /* Every page gets bytes of its own, which tell where it belongs. */
+    static char tag(int seed, int h, int64_t page) { return (char)(1 + (seed * 37 + h * 11 + page * 5) % 120); }
+    void        write(const weir_kv_table &t, int seed, int64_t page)
+    {
+        for (int h = 0; h < heads; h++) memset(t.pages[h * t.capacity + page], tag(seed, h, page), bytes_of(h));
+    }
+    void expect_page(const weir_kv_table &t, int seed, int64_t page, int64_t written_as = -1)
+    {
+        std::vector<char> memory(4096 + 65536);
+        char *const       copy = memory.data() + (4096 - (uintptr_t)memory.data() % 4096);
+        for (int h = 0; h < heads; h++) {
+            ASSERT_EQ(weir_kv_page_copy(store_, copy, t.pages[h * t.capacity + page], h, &error_), WEIR_OK) << error_.text;
+            const std::vector<char> want(bytes_of(h), tag(seed, h, written_as < 0 ? page : written_as));
+            ASSERT_EQ(memcmp(copy, want.data(), want.size()), 0) << "head " << h << " page " << page;
+        }
+    }
+    weir_status demote(const weir_kv_table &t, int64_t page)
+    {
+        return weir_kv_demote(store_, (void *const *)t.pages + page, t.capacity, &error_);
+    }
+    weir_status bring_back(const weir_kv_table &t, int64_t page)
+    {
+        return weir_kv_bring_back(store_, (void *const *)t.pages + page, t.capacity, &error_);
+    }
+    bool               is_cold(const weir_kv_table &t, int64_t page) { return weir_kv_is_cold(store_, t.pages[page]); }
+    const weir_kv_pair formats_[2] = { f16, q8 };
+    std::string        folder_;
+    weir_ledger       *ledger_ = nullptr;
+    weir_kv_store     *store_ = nullptr;
+    weir_kv_spec       spec_ = {};
+    weir_error         error_ = {};
+};
+
+TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
+{
+    open(4, 10);
+    size_t block = 0;
+    for (int h = 0; h < heads; h++) block += (bytes_of(h) + 4095) / 4096 * 4096;
+    EXPECT_EQ(weir_kv_block_room(&spec_), block);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 4 * block);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 14 * heads);
+    weir_kv_table t = table();
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 4 * 64), WEIR_OK);
+    for (int p = 0; p < 4; p++) write(t, 1, p);
+    weir_kv_commit(&t, 4 * 64);
+    EXPECT_EQ(weir_kv_reserve(&t, store_, 4 * 64 + 1), WEIR_EFULL) << "places are free, memory is not";
+    EXPECT_EQ(weir_kv_store_room(store_), 0);
+    ASSERT_EQ(demote(t, 1), WEIR_OK) << error_.text;
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), block);
+    EXPECT_EQ(weir_kv_store_room(store_), 1);
+    EXPECT_TRUE(is_cold(t, 1) && !is_cold(t, 0));
+    for (int64_t p = 0; p < 4; p++)
+        for (int h = 0; h < heads; h++) {
+            unsigned char is_backed = 2;
+            ASSERT_EQ(mincore(t.pages[h * t.capacity + p], 4096, &is_backed), 0);
+            EXPECT_EQ(is_backed & 1, p == 1 ? 0 : 1) << "the machine's memory is what the books say";
+        }
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 4 * 64 + 1), WEIR_OK);
+    write(t, 1, 4);
+    for (int p = 0; p < 5; p++) expect_page(t, 1, p);
+    EXPECT_EQ(bring_back(t, 1), WEIR_EFULL);
+    EXPECT_NE(strstr(error_.text, "memory.host"), nullptr) << error_.text;
+    expect_sound();
+    const weir_kv_residency all = weir_kv_residency_of(store_);
+    EXPECT_EQ(all.pages_in_memory, 4 * heads);
+    EXPECT_EQ(all.pages_on_disk, heads);
+    EXPECT_EQ(all.bytes_out, (int64_t)block);
+    weir_kv_table_close(&t, store_);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 14 * heads);
+    EXPECT_EQ(weir_kv_store_room(store_), 4);
+}
+
+TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
+{
+    open(2, 2);
+    weir_kv_table t = table();
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 2 * 64), WEIR_OK);
+    for (int p = 0; p < 2; p++) write(t, 1, p);
+    weir_kv_commit(&t, 128);
+    ASSERT_EQ(demote(t, 0), WEIR_OK);
+    weir_kv_truncate(&t, store_, 0);
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 2 * 64), WEIR_OK);
+    for (int h = 0; h < heads; h++)
+        for (int p = 0; p < 2; p++)
+            for (size_t i = 0; i < bytes_of(h); i++) ASSERT_EQ(((char *)t.pages[h * t.capacity + p])[i], 0);
+    weir_kv_table_close(&t, store_);
+}
+
+/* The last page of a text that was taken over may be on disk: who writes to it gets it back, or a copy. */
+TEST_F(Tiers, WhatIsWrittenToComesBack)
+{
+    open(3, 5);
+    weir_kv_table a = table(), b = table();
+    ASSERT_EQ(weir_kv_reserve(&a, store_, 100), WEIR_OK);
+    for (int p = 0; p < 2; p++) write(a, 1, p);
+    weir_kv_commit(&a, 100);
+    weir_kv_share(&b, &a, store_);
+    ASSERT_EQ(demote(a, 0), WEIR_OK);
+    ASSERT_EQ(demote(a, 1), WEIR_OK);
+    ASSERT_EQ(weir_kv_reserve(&b, store_, 101), WEIR_OK);
+    EXPECT_FALSE(is_cold(b, 1));
+    EXPECT_NE(a.pages[1], b.pages[1]);
+    expect_page(b, 1, 1);
+    ASSERT_EQ(demote(a, 1), WEIR_OK) << "it came back to be copied";
+    expect_page(a, 1, 1);
+    weir_kv_truncate(&b, store_, 0);
+    ASSERT_EQ(weir_kv_reserve(&a, store_, 101), WEIR_OK);
+    EXPECT_FALSE(is_cold(a, 1));
+    expect_page(a, 1, 1);
+    weir_kv_truncate(&a, store_, 100);
+    ASSERT_EQ(demote(a, 1), WEIR_OK);
+    fail_reads_after = 0;
+    EXPECT_EQ(weir_kv_reserve(&a, store_, 101), WEIR_EIO);
+    EXPECT_EQ(a.n_rows, 100);
+    EXPECT_TRUE(is_cold(a, 1) && weir_kv_is_lost(store_, a.pages[1]));
+    expect_sound();
+    weir_kv_table_close(&a, store_);
+    weir_kv_table_close(&b, store_);
+}
+
+TEST_F(Tiers, ADiskThatTakesNothingLeavesBlocksWhereTheyAre)
+{
+    open(4, 4);
+    weir_kv_table t = table();
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 3 * 64), WEIR_OK);
+    for (int p = 0; p < 3; p++) write(t, 1, p);
+    weir_kv_commit(&t, 3 * 64);
+    for (int after = 0; after < 2; after++) { /* before and in the middle of a block */
+        fail_writes_after = after;
+        EXPECT_EQ(demote(t, 0), WEIR_EIO);
+        EXPECT_NE(strstr(error_.text, "No space left"), nullptr) << error_.text;
+        EXPECT_NE(strstr(error_.text, "memory.disk"), nullptr) << error_.text;
+        EXPECT_FALSE(is_cold(t, 0));
+        EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
+        expect_page(t, 1, 0);
+        expect_sound();
+    }
+    fail_writes_after = -1;
+    short_transfers = true;
+    ASSERT_EQ(demote(t, 0), WEIR_OK) << error_.text;
+    expect_page(t, 1, 0);
+    ASSERT_EQ(bring_back(t, 0), WEIR_OK) << error_.text;
+    expect_page(t, 1, 0);
+    EXPECT_EQ(weir_kv_residency_of(store_).write_errors, 2);
+    weir_kv_table_close(&t, store_);
+}
+
+TEST_F(Tiers, AReadThatFailsLosesNothingElse)
+{
+    open(4, 4);
+    weir_kv_table t = table();
+    ASSERT_EQ(weir_kv_reserve(&t, store_, 3 * 64), WEIR_OK);
+    for (int p = 0; p < 3; p++) write(t, 1, p);
+    weir_kv_commit(&t, 3 * 64);
+    ASSERT_EQ(demote(t, 0), WEIR_OK);
+    ASSERT_EQ(demote(t, 1), WEIR_OK);
+    fail_reads_after = 1;
+    EXPECT_EQ(bring_back(t, 0), WEIR_EIO);
+    EXPECT_NE(strstr(error_.text, "read KV pages back"), nullptr) << error_.text;
+    EXPECT_TRUE(is_cold(t, 0) && weir_kv_is_lost(store_, t.pages[0]));
+    EXPECT_FALSE(weir_kv_is_lost(store_, t.pages[1]));
+    expect_sound();
+    fail_reads_after = -1;
+    expect_page(t, 1, 1);
+    ASSERT_EQ(bring_back(t, 1), WEIR_OK);
+    weir_kv_table_close(&t, store_);
+}
+
+TEST_F(Tiers, AFolderThatIsNotThereIsAnError)
+{
+    open(1, 1);
+    weir_kv_store *store = nullptr;
+    weir_kv_spec   spec = spec_;
+    spec.disk_folder = "/proc/no/such";
+    EXPECT_EQ(weir_kv_store_open(&store, &spec, ledger_, &error_), WEIR_EIO);
+    EXPECT_NE(strstr(error_.text, "memory.disk_dir"), nullptr) << error_.text;
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 1 * weir_kv_block_room(&spec_));
+}
+
+/* The file goes with the process, however it ends. */
+TEST_F(Tiers, KilledProcessesLeaveNothing)
+{
+    open(2, 2);
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        weir_kv_store *store = nullptr;
+        const bool     ok = weir_kv_store_open(&store, &spec_, ledger_, &error_) == WEIR_OK;
+        (void)!::write(ready[1], ok ? "y" : "n", 1);
+        pause();
+    }
+    char answer = 0;
+    ASSERT_EQ(read(ready[0], &answer, 1), 1);
+    EXPECT_EQ(answer, 'y');
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+    (void)close(ready[0]), (void)close(ready[1]);
+}
+
+/* Random growth, forks, rewinds, moves and failures, against what was written by hand. */
+TEST_F(Tiers, RandomUseKeepsBytesAndCounts)
+{
+    open(8, 12);
+    std::mt19937                        random(7);
+    std::vector<weir_kv_table>          tables;
+    std::vector<std::map<int64_t, int>> seeds(4); /* of the blocks of each table */
+    for (int i = 0; i < 4; i++) tables.push_back(table());
+    for (int step = 0; step < 4000; step++) {
+        const size_t   i = random() % 4, k = random() % 4;
+        weir_kv_table &t = tables[i];
+        fail_writes_after = random() % 16 == 0 ? (int)(random() % 2) : -1;
+        fail_reads_after = random() % 16 == 0 ? (int)(random() % 6) : -1;
+        const int64_t block = t.n_pages > 0 ? (int64_t)(random() % (uint64_t)t.n_pages) : -1;
+        switch (random() % 6) {
+        case 0: { /* whole blocks only: what a block holds is one seed */
+            const int64_t rows = t.n_rows + 64;
+            if (rows > spec_.max_rows || weir_kv_reserve(&t, store_, rows) != WEIR_OK) break;
+            seeds[i][rows / 64 - 1] = step;
+            write(t, step, rows / 64 - 1);
+            weir_kv_commit(&t, rows);
+            break;
+        }
+        case 1: weir_kv_truncate(&t, store_, block >= 0 && random() % 3 == 0 ? block * 64 : t.n_rows); break;
+        case 2:
+            if (i == k || random() % 4 != 0) break;
+            weir_kv_truncate(&t, store_, 0);
+            weir_kv_share(&t, &tables[k], store_);
+            seeds[i] = seeds[k];
+            break;
+        case 3:
+        case 4:
+            if (block >= 0 && !is_cold(t, block)) (void)demote(t, block);
+            break;
+        case 5:
+            if (block >= 0 && is_cold(t, block)) (void)bring_back(t, block);
+            break;
+        }
+        fail_writes_after = fail_reads_after = -1;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text << " after step " << step;
+        for (const weir_kv_table &each : tables)
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each, &error_)) << error_.text << " after step " << step;
+        if (step % 10 != 0) continue;
+        for (size_t n = 0; n < 4; n++)
+            for (int64_t p = 0; p < tables[n].n_pages; p++) expect_page(tables[n], seeds[n][p], p);
+        if (HasFatalFailure()) break;
+    }
+    EXPECT_GT(weir_kv_residency_of(store_).bytes_out, 100 * (int64_t)weir_kv_block_room(&spec_));
+    EXPECT_GT(weir_kv_residency_of(store_).bytes_back, 20 * (int64_t)weir_kv_block_room(&spec_));
+    for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 20 * heads);
+}
+
+} // namespace

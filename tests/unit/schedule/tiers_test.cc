@@ -1,0 +1,334 @@
+/* Requests, kept texts and sessions that are larger than memory, and disks that fail under them. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "engine/kv/residency.h"
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+using support::Service;
+
+std::atomic<bool> writes_fail, reads_fail;
+ssize_t           faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
+{
+    if (!writes_fail) return pwritev(fd, pieces, n, at);
+    errno = ENOSPC;
+    return -1;
+}
+ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
+{
+    if (!reads_fail) return pread(fd, bytes, n, at);
+    errno = EIO;
+    return -1;
+}
+
+constexpr int window = 2048, slots = 2;
+
+class Tiers : public Service {
+  protected:
+    void SetUp() override
+    {
+        folder_ = ::testing::TempDir() + "/service-tiers." + std::to_string(getpid());
+        std::filesystem::remove_all(folder_);
+        writes_fail = reads_fail = false;
+    }
+    void TearDown() override
+    {
+        close();
+        std::filesystem::remove_all(folder_);
+    }
+    void close()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    void configure(const std::vector<std::string> &settings)
+    {
+        weir_config_default(&config_);
+        for (const std::string &one : settings) ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
+    }
+    /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and no disk. */
+    void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0, const std::string &more = "kv.tiers.hot=1")
+    {
+        close();
+        std::vector<std::string>  settings = { "model.path=tests/golden/models/" + model,
+                                               "kernels.activations=f32",
+                                               "batch.max_sequences=" + std::to_string(slots),
+                                               "batch.chunk=64",
+                                               "model.context=" + std::to_string(window),
+                                               "kv.format=f32",
+                                               "kv.tiers.hot=1",
+                                               "memory.disk_dir=" + folder_,
+                                               more,
+                                               "memory.disk=16MiB",
+                                               "memory.host=64MiB" };
+        const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
+        weir_plan                 plan = {};
+        if (in_memory == 0) settings[9] = "memory.disk=0B";
+        configure(settings);
+        if (in_memory > 0) {
+            ASSERT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
+            block_ = 64 * plan.kv_bytes_per_token;
+            settings[9] = "memory.disk=" + std::to_string(on_disk * block_ * (more[0] == 's' ? 2 : 1)) + "B";
+            size_t least = 0, most = 64 << 20; /* the least memory that the plan wants for so many blocks */
+            while (most - least > 4096) {
+                const size_t half = (least + most) / 2;
+                settings[10] = "memory.host=" + std::to_string(half) + "B";
+                configure(settings);
+                if (weir_engine_plan(&plan, &options, &error_) == WEIR_OK && plan.kv - plan.kv_open >= (size_t)(in_memory * block_))
+                    most = half;
+                else
+                    least = half;
+            }
+            settings[10] = "memory.host=" + std::to_string(most) + "B";
+            configure(settings);
+        }
+        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        service_ = weir_engine_service(engine_);
+        store_ = weir_engine_store(engine_);
+        if (in_memory == 0) return;
+        EXPECT_EQ(weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open, (size_t)(in_memory * block_));
+        EXPECT_EQ(weir_engine_plan_of(engine_)->kv_disk, (size_t)(on_disk * block_));
+        const weir_spill_io io = { faulty_write, faulty_read };
+        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+    }
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, int max_tokens = 12, weir_status want = WEIR_OK)
+    {
+        Call call(ids, max_tokens);
+        call.request.cache_prompt = true;
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, want);
+        usage_ = call.usage;
+        return call.tokens[0];
+    }
+    weir_service_stats stats() const
+    {
+        weir_service_stats all;
+        weir_service_stats_of(service_, &all);
+        return all;
+    }
+    void expect_within() const
+    {
+        weir_ledger_state state;
+        weir_ledger_read(weir_engine_ledger(engine_), &state);
+        EXPECT_LE(state.peak[WEIR_TIER_HOST], state.cap[WEIR_TIER_HOST]);
+        EXPECT_LE(state.peak[WEIR_TIER_DISK], state.cap[WEIR_TIER_DISK]);
+    }
+    std::string    folder_;
+    weir_kv_store *store_ = nullptr;
+    int64_t        block_ = 0;
+    weir_usage     usage_ = {};
+};
+
+TEST_F(Tiers, ATextLargerThanMemoryIsAnswered)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        const auto text = prompt(1, 1900);
+        start(model, 0);
+        const auto want = run(text, 40);
+        start(model, 12, 60);
+        EXPECT_EQ(run(text, 40), want) << model;
+        const weir_service_stats all = stats();
+        EXPECT_GT(all.kv_bytes_out, 15 * block_);
+        EXPECT_GT(all.kv_bytes_read, all.kv_bytes_out);
+        EXPECT_EQ(all.preemptions, 0);
+        EXPECT_EQ(run(text, 40), want) << model;
+        EXPECT_EQ(usage_.n_cached, 1899) << "a kept text on disk is continued there: " << usage_.reuse;
+        expect_within();
+    }
+}
+
+/* What is kept goes to the disk before it is dropped, the least recently used first. */
+TEST_F(Tiers, KeptTextsAreNotDroppedWhileTheDiskHasRoom)
+{
+    start("qwen3", 12, 100);
+    std::vector<std::vector<int32_t>> answers;
+    for (int i = 0; i < 12; i++) answers.push_back(run(prompt(20 + i, 500)));
+    EXPECT_EQ(stats().dropped_tokens, 0);
+    EXPECT_GT(stats().kv_disk_pages_used, 0);
+    for (int i = 0; i < 12; i++) {
+        EXPECT_EQ(run(prompt(20 + i, 500)), answers[(size_t)i]);
+        EXPECT_EQ(usage_.n_cached, 499);
+    }
+    EXPECT_EQ(stats().dropped_tokens, 0);
+    for (int i = 0; i < 12; i++) (void)run(prompt(60 + i, 700)); /* more than both hold */
+    EXPECT_GT(stats().dropped_tokens, 0);
+    expect_within();
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+/* A full disk: what fits in memory goes on, what does not is told why; kept texts make room as they do without a disk. */
+TEST_F(Tiers, AFullDiskIsNoMemory)
+{
+    start("tq", 0);
+    const auto large = prompt(1, 1900), small = prompt(2, 300);
+    const auto want_large = run(large), want_small = run(small);
+    start("tq", 14, 60);
+    writes_fail = true;
+    for (int i = 0; i < 4; i++) (void)run(prompt(30 + i, 300));
+    EXPECT_GT(stats().dropped_tokens, 0);
+    Call refused(large, 12);
+    ASSERT_EQ(refused.submit(service_, &error_), WEIR_OK) << error_.text;
+    refused.wait();
+    EXPECT_EQ(refused.status, WEIR_EFULL);
+    EXPECT_NE(refused.message.find("No space left"), std::string::npos) << refused.message;
+    refused.release();
+    EXPECT_EQ(run(small), want_small);
+    EXPECT_GT(stats().kv_write_errors, 0);
+    writes_fail = false;
+    EXPECT_EQ(run(large), want_large);
+    EXPECT_EQ(run(small), want_small);
+    expect_within();
+}
+
+/* A text whose pages cannot be read fails; one beside it does not notice, and the same text is computed again afterwards. */
+TEST_F(Tiers, AReadErrorFailsOneText)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        start(model, 0);
+        const auto large = prompt(1, 1900), small = prompt(2, 300);
+        const auto want_large = run(large, 30), want_small = run(small, 100);
+        start(model, 12, 60);
+        reads_fail = true;
+        Call first(large, 30), second(small, 100);
+        first.request.cache_prompt = second.request.cache_prompt = true;
+        ASSERT_EQ(first.submit(service_, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(second.submit(service_, &error_), WEIR_OK) << error_.text;
+        first.wait();
+        second.wait();
+        EXPECT_EQ(first.status, WEIR_EIO);
+        EXPECT_NE(first.message.find("cannot read KV pages back"), std::string::npos) << first.message;
+        EXPECT_EQ(second.status, WEIR_OK) << second.message;
+        EXPECT_EQ(second.tokens[0], want_small);
+        first.release();
+        second.release();
+        reads_fail = false;
+        EXPECT_EQ(run(large, 30), want_large);
+        EXPECT_LT(usage_.n_cached, 1000) << "what was lost is not used";
+        EXPECT_EQ(run(large, 30), want_large);
+        EXPECT_EQ(usage_.n_cached, 1899) << usage_.reuse;
+        EXPECT_EQ(run(small, 100), want_small);
+        EXPECT_EQ(pages_used_when_idle(), 0);
+    }
+}
+
+/* A conversation larger than memory goes to a file and comes back, to an engine with a disk or without one. */
+TEST_F(Tiers, SessionsLargerThanMemory)
+{
+    const std::string sessions = ::testing::TempDir() + "/tier-sessions." + std::to_string(getpid()), dir = "sessions.dir=" + sessions;
+    for (const char *const model : { "tq", "qwen3" }) {
+        std::filesystem::remove_all(sessions);
+        auto text = prompt(1, 1800);
+        start(model, 0);
+        auto       more = text;
+        const auto answer = run(text, 20);
+        more.insert(more.end(), answer.begin(), answer.end());
+        more.insert(more.end(), { 5, 6, 7, 8 });
+        const auto want = run(more, 20);
+        start(model, 14, 75, dir);
+        EXPECT_EQ(run(text, 20), answer);
+        weir_session_result     result;
+        const weir_session_wish wish = { "large", nullptr, text.data(), (int32_t)text.size() };
+        ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
+        EXPECT_GT(stats().kv_disk_pages_used, 0);
+        EXPECT_EQ(run(more, 20), want);
+        close();
+        start(model, 14, 75, dir);
+        for (int i = 0; i < 2; i++) (void)run(prompt(40 + i, 700)); /* memory is taken */
+        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK) << model << ": " << error_.text;
+        EXPECT_GE(result.n_tokens, 1790);
+        EXPECT_EQ(run(more, 20), want);
+        EXPECT_GE(usage_.n_cached, 1790) << usage_.reuse;
+        reads_fail = true;
+        EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_EIO);
+        EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
+        reads_fail = false;
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        expect_within();
+        start(model, 0, 0, dir);
+        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(run(more, 20), want) << "the file is the same with a disk and without";
+    }
+    std::filesystem::remove_all(sessions);
+}
+
+/* What runs takes memory back from what is only kept, and a read that fails there is not the end of anything. */
+TEST_F(Tiers, BlocksComeBack)
+{
+    start("qwen3", 0);
+    const auto text = prompt(1, 1000), other = prompt(2, 1900);
+    const auto want = run(text, 60);
+    start("qwen3", 26, 60);
+    (void)run(text, 1);
+    (void)run(other); /* pushes it out */
+    const int64_t before = stats().kv_bytes_back;
+    EXPECT_EQ(run(text, 60), want);
+    EXPECT_EQ(usage_.n_cached, 999);
+    EXPECT_GT(stats().kv_bytes_back - before, 5 * block_);
+    EXPECT_EQ(stats().dropped_tokens, 0);
+    expect_within();
+}
+
+/* A text is written to a file while others push its blocks to the disk and take them up again. */
+TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
+{
+    const std::string sessions = ::testing::TempDir() + "/moving-sessions." + std::to_string(getpid()), dir = "sessions.dir=" + sessions;
+    std::filesystem::remove_all(sessions);
+    start("qwen3", 14, 75, dir);
+    const auto        kept = prompt(1, 600), one = prompt(2, 1200), two = prompt(3, 1500);
+    const auto        want = run(kept, 20);
+    const auto        want_one = run(one, 20);
+    std::atomic<bool> is_over{ false };
+    std::thread       saver([&] {
+        weir_error              error = {};
+        weir_session_result     result;
+        const weir_session_wish wish = { "moving", nullptr, kept.data(), (int32_t)kept.size() };
+        do EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK) << error.text;
+        while (!is_over);
+    });
+    const auto        want_two = run(two, 20);
+    for (int i = 0; i < 6; i++) {
+        EXPECT_EQ(run(i % 2 ? one : two, 20), i % 2 ? want_one : want_two);
+        EXPECT_EQ(run(kept, 20), want);
+        (void)run(prompt(50 + i, 500));
+    }
+    is_over = true;
+    saver.join();
+    start("qwen3", 0, 0, dir);
+    weir_session_result result;
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(run(kept, 20), want);
+    EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
+    close();
+    std::filesystem::remove_all(sessions);
+}
+
+/* Two long texts at once, in memory for a sixth of them. */
+TEST_F(Tiers, TwoLongTextsShareMemory)
+{
+    start("qwen3", 0);
+    const auto one = prompt(1, 1900), two = prompt(2, 1700);
+    const auto want_one = run(one, 60), want_two = run(two, 60);
+    start("qwen3", 11, 80);
+    Call a(one, 60), b(two, 60);
+    ASSERT_EQ(a.submit(service_, &error_), WEIR_OK);
+    ASSERT_EQ(b.submit(service_, &error_), WEIR_OK);
+    a.wait();
+    b.wait();
+    EXPECT_EQ(a.tokens[0], want_one);
+    EXPECT_EQ(b.tokens[0], want_two);
+    EXPECT_EQ(stats().preemptions, 0);
+    a.release();
+    b.release();
+    expect_within();
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+} // namespace
