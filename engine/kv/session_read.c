@@ -12,7 +12,7 @@
 
 /* Pieces are read a few MiB at a time and hashed while they are in cache; the kernel is told what comes next, so that the disk works
  * meanwhile. */
-enum { PIECES = 1024, PIECE_BYTES = 2 << 20, AHEAD_BYTES = 32 << 20 };
+enum { PIECES = 1024, PIECE_BYTES = 2 << 20 };
 
 struct weir_session_reader {
     char               *path;
@@ -20,7 +20,7 @@ struct weir_session_reader {
     weir_session_header header;
     session_layout      layout;
     XXH3_state_t       *hash;
-    uint64_t            at, end, told; /* of the section that is being read; told: the kernel knows of what is before it */
+    uint64_t            at; /* in the file */
     struct iovec        pieces[PIECES]; /* [n_pieces] to be read */
     int                 n_pieces;
     size_t              n_bytes; /* in them */
@@ -44,20 +44,11 @@ static weir_status read_at(weir_session_reader *r, struct iovec *pieces, int n_p
     return WEIR_OK;
 }
 
-static void tell_kernel(weir_session_reader *r)
-{
-    const uint64_t ahead = r->at + AHEAD_BYTES < r->end ? r->at + AHEAD_BYTES : r->end;
-    if (ahead < r->told + AHEAD_BYTES / 2 && ahead < r->end) return;
-    if (ahead > r->told) (void)posix_fadvise(r->fd, (off_t)r->told, (off_t)(ahead - r->told), POSIX_FADV_WILLNEED);
-    r->told = ahead;
-}
-
 /* What was asked for is read, then hashed in order. */
 static weir_status flush(weir_session_reader *r, weir_error *error)
 {
     struct iovec asked[PIECES];
     if (r->n_pieces == 0) return WEIR_OK;
-    tell_kernel(r);
     memcpy(asked, r->pieces, (size_t)r->n_pieces * sizeof *asked);
     WEIR_TRY(read_at(r, r->pieces, r->n_pieces, r->at, error));
     for (int i = 0; i < r->n_pieces; i++) (void)XXH3_128bits_update(r->hash, asked[i].iov_base, asked[i].iov_len);
@@ -69,8 +60,7 @@ static weir_status flush(weir_session_reader *r, weir_error *error)
 
 static void begin_section(weir_session_reader *r, session_section_type type)
 {
-    r->at = r->told = r->layout.sections[type].offset;
-    r->end = r->at + session_padded(r->layout.sections[type].size);
+    r->at = r->layout.sections[type].offset;
     r->n_pieces = 0;
     r->n_bytes = 0;
     (void)XXH3_128bits_reset(r->hash);
@@ -108,6 +98,7 @@ static weir_status open_file(weir_session_reader *r, weir_error *error)
         return weir_error_set(error, reason == ENOENT ? WEIR_ENOTFOUND : WEIR_EIO, "%s: cannot open: %s", r->path,
                               reason == ELOOP ? "it is a link" : strerror(reason));
     }
+    (void)posix_fadvise(r->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode)) return weir_error_set(error, WEIR_EIO, "%s: not a regular file", r->path);
     if (st.st_size < SESSION_HEADER)
         return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %lld bytes are too few for a session file", r->path,
