@@ -54,12 +54,13 @@ void Check::close(const std::string &what, const std::vector<float> &got, const 
     if (got.size() != want.size()) return fail(format("%s has %zu values, want %zu", what.c_str(), got.size(), want.size()));
     double largest = 0, worst = -1;
     size_t at = 0;
-    for (const float value : want) largest = std::max(largest, std::fabs(static_cast<double>(value)));
+    for (const float value : want)
+        if (std::isfinite(value)) largest = std::max(largest, std::fabs(static_cast<double>(value)));
     for (size_t i = 0; i < got.size(); i++) {
         const double w = static_cast<double>(want[i]), g = static_cast<double>(got[i]);
         const double allowed = tolerance.atol + tolerance.rtol * std::fabs(w) + tolerance.rtol_of_largest * largest;
         const double off = std::fabs(g - w);
-        const double share = g == w ? 0 : std::isnan(off) || allowed == 0 ? INFINITY : off / allowed;
+        const double share = g == w ? 0 : std::isfinite(off) && allowed > 0 ? off / allowed : INFINITY;
         if (share > worst) {
             worst = share;
             at = i;
@@ -181,11 +182,26 @@ std::vector<int64_t> Tensors::shape(const std::string &name) const
     return std::vector<int64_t>(tensor->shape, tensor->shape + tensor->n_dims);
 }
 
+std::string Tensors::dtype_name(const std::string &name) const
+{
+    const weir_tensor *const tensor = find(name);
+    return tensor == nullptr ? "" : weir_dtype_of(tensor->dtype).name;
+}
+
 static int64_t count(const weir_tensor &tensor)
 {
     int64_t n = 1;
     for (int i = 0; i < tensor.n_dims; i++) n *= tensor.shape[i]; /* the directory checked that it fits */
     return n;
+}
+
+template <typename T> static void copy_whole(const weir_tensor &tensor, std::vector<float> *out)
+{
+    for (size_t i = 0; i < out->size(); i++) {
+        T value;
+        memcpy(&value, tensor.data + i * sizeof value, sizeof value);
+        (*out)[i] = static_cast<float>(value);
+    }
 }
 
 std::vector<float> Tensors::floats(const std::string &name) const
@@ -194,9 +210,12 @@ std::vector<float> Tensors::floats(const std::string &name) const
     if (tensor == nullptr) return {};
     const int64_t      n = count(*tensor);
     std::vector<float> out(static_cast<size_t>(n));
-    if (tensor->dtype == WEIR_U8 || tensor->dtype == WEIR_BOOL) {
-        for (size_t i = 0; i < out.size(); i++) out[i] = static_cast<float>(tensor->data[i]);
-        return out;
+    switch (tensor->dtype) {
+    case WEIR_U8:
+    case WEIR_BOOL: copy_whole<uint8_t>(*tensor, &out); return out;
+    case WEIR_I8: copy_whole<int8_t>(*tensor, &out); return out;
+    case WEIR_U16: copy_whole<uint16_t>(*tensor, &out); return out;
+    default: break;
     }
     if (weir_dequantise(out.data(), tensor->data, tensor->dtype, n) != WEIR_OK) return {};
     return out;

@@ -90,9 +90,10 @@ class Tensors {
     bool                     has(const std::string &name) const { return weir_tensor_directory_find(directory_, name.c_str()) != nullptr; }
     std::vector<std::string> names() const;                           /* sorted */
     std::vector<std::string> names(const std::string &prefix) const;  /* those that begin with it */
-    std::vector<float>       floats(const std::string &name) const;   /* empty when absent */
+    std::vector<float>       floats(const std::string &name) const;   /* numbers, or u8, i8, u16, bool; empty when absent */
     std::vector<int32_t>     integers(const std::string &name) const; /* I32; empty when absent */
     std::vector<int64_t>     shape(const std::string &name) const;    /* empty when absent */
+    std::string              dtype_name(const std::string &name) const; /* "f32"; empty when absent */
     /* The same, for what a case cannot do without: throw Broken. n_dims: how many the shape must have, none of them 0. */
     const weir_tensor   &need(const std::string &name, weir_dtype dtype) const;
     std::vector<float>   need_floats(const std::string &name) const;

@@ -17,6 +17,7 @@ struct KvFile {
     std::string label(const std::string &what) const { return "kv/" + name + "/" + what; }
 };
 
-void run_attention(KvFile *file); /* attn */
+void run_attention(KvFile *file); /* attn  */
+void run_codec(KvFile *file);     /* codec */
 
 } // namespace golden

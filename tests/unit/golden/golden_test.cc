@@ -53,18 +53,25 @@ class Runner : public ::testing::Test {
         ASSERT_NE(place, std::string::npos) << was;
         write(name, text.replace(place, was.size(), now));
     }
-    /* Changes one value of an f32 tensor of a safetensors file. */
-    void spoil(const std::string &name, const std::string &tensor, size_t index, float value) const
+    /* Where a tensor's data lies in the text of a safetensors file; 0 when it is not there. */
+    static size_t place(const std::string &text, const std::string &tensor)
     {
-        std::string text = read(name);
-        uint64_t    length = 0;
+        uint64_t length = 0;
         memcpy(&length, text.data(), sizeof length);
         json_t *const header = json_loadb(text.data() + 8, length, 0, nullptr);
         json_t *const offsets = json_object_get(json_object_get(header, tensor.c_str()), "data_offsets");
-        ASSERT_EQ(json_array_size(offsets), 2u) << tensor;
-        memcpy(&text[8 + length + static_cast<size_t>(json_integer_value(json_array_get(offsets, 0))) + index * sizeof value], &value,
-               sizeof value);
+        const size_t  at =
+            json_array_size(offsets) == 2 ? 8 + length + static_cast<size_t>(json_integer_value(json_array_get(offsets, 0))) : 0;
         json_decref(header);
+        return at;
+    }
+    /* Changes one value of an f32 tensor of a safetensors file. */
+    void spoil(const std::string &name, const std::string &tensor, size_t index, float value) const
+    {
+        std::string  text = read(name);
+        const size_t at = place(text, tensor);
+        ASSERT_GT(at, 0u) << tensor;
+        memcpy(&text[at + index * sizeof value], &value, sizeof value);
         write(name, text);
     }
     golden::Counts run(void (*part)(const std::string &, golden::Counts *), const std::string &filter = "") const
@@ -105,13 +112,23 @@ TEST(Stored, EveryAttentionCaseAgrees)
     EXPECT_EQ(counts.skipped, 3); /* the worked example, log-sum-exp, partial results */
 }
 
-TEST(Stored, WhatNothingRunsIsSkippedByName)
+TEST(Stored, EveryCodecAgrees)
 {
     golden::Counts counts;
     counts.filter = "kv/codec/";
     golden::run_kv(kv, &counts);
+    EXPECT_EQ(counts.failed, 0);
+    EXPECT_EQ(counts.passed, 56);
+    EXPECT_EQ(counts.skipped, 3); /* when KIVI codes its rows, sketches of residuals, a book of 1 bit */
+}
+
+TEST(Stored, WhatNothingRunsIsSkippedByName)
+{
+    golden::Counts counts;
+    counts.filter = "kv/pack_llama/";
+    golden::run_kv(kv, &counts);
     EXPECT_EQ(counts.passed + counts.failed, 0);
-    EXPECT_EQ(counts.skipped, 18);
+    EXPECT_GT(counts.skipped, 0);
 }
 
 TEST(Checks, TheWorstErrorIsAShareOfTheTolerance)
@@ -133,6 +150,21 @@ TEST(Checks, NanNeverAgreesAndSizesMustFit)
     EXPECT_TRUE(size.failed());
     zero.close("a", { 1.0f }, { std::nextafter(1.0f, 2.0f) }, {});
     EXPECT_TRUE(zero.failed());
+}
+
+/* What is infinite is equal or wrong, and loosens nothing for the others. */
+TEST(Checks, InfinityAgreesWithItselfOnly)
+{
+    const golden::Tolerance loose = { 1e-3, 1e-3, 1e-3 };
+    golden::Check           same, finite, others, infinite;
+    same.close("a", { INFINITY, 1.0f }, { INFINITY, 1.0f }, loose);
+    EXPECT_FALSE(same.failed());
+    finite.close("a", { 1.0f }, { INFINITY }, loose);
+    EXPECT_TRUE(finite.failed());
+    others.close("a", { INFINITY, 1.0f }, { INFINITY, 2.0f }, loose);
+    EXPECT_TRUE(others.failed());
+    infinite.close("a", { INFINITY }, { 1.0f }, loose);
+    EXPECT_TRUE(infinite.failed());
 }
 
 TEST(Checks, TolerancesAreReadFromTheirText)
@@ -177,12 +209,66 @@ TEST_F(Runner, AWrongValueFailsItsAttentionCase)
     EXPECT_EQ(counts.passed, 10);
 }
 
+/* A bit of each tensor that has a tolerance. What a sketch gives is compared with nothing. */
+TEST_F(Runner, AWrongBitFailsItsCodecCase)
+{
+    copy(kv, "index.json");
+    const golden::Document index(at("index.json"));
+    const json_t *const    tensors = json_object_get(json_object_get(index["files"], "codec.safetensors"), "tensors");
+    const std::string      good = (copy(kv, "codec.safetensors"), read("codec.safetensors"));
+    const char            *name;
+    const json_t          *fields;
+    json_object_foreach(const_cast<json_t *>(tensors), name, fields)
+    {
+        const std::string tensor = name, dtype = golden::string_at(fields, "dtype"), group = tensor.substr(0, tensor.find('.'));
+        if (golden::string_at(fields, "tol") == "input" || group == "qjl") continue;
+        std::string  text = good;
+        const size_t at = place(text, tensor), last_byte = dtype == "F32" ? 3 : dtype == "U16" ? 1 : 0;
+        ASSERT_GT(at, 0u) << tensor;
+        text[at + last_byte] = static_cast<char>(text[at + last_byte] ^ 0x40);
+        write("codec.safetensors", text);
+        EXPECT_EQ(run(golden::run_kv, "kv/codec/" + group).failed, 1) << tensor;
+    }
+}
+
+/* Names, types and shapes that codecs need and do not find. */
+TEST_F(Runner, CodecFilesThatContradictThemselvesFail)
+{
+    const std::pair<const char *, const char *> changes[] = {
+        { "\"rows64\":{\"dtype\":\"F32\",\"shape\":[20,64]", "\"rows64\":{\"dtype\":\"F32\",\"shape\":[64,20]" },
+        { "\"att.q\":{\"dtype\":\"F32\",\"shape\":[4,64]", "\"att.q\":{\"dtype\":\"F32\",\"shape\":[256,1]" },
+        { "\"kivi2.k.scale\":{\"dtype\":\"U16\"", "\"kivi2.k.scale\":{\"dtype\":\"F16\"" },
+        { "\"turbo.d64.sign\"", "\"turbo.d65.sign\"" },
+        { "\"residual.v\":{\"dtype\":\"F32\",\"shape\":[150,64]", "\"residual.v\":{\"dtype\":\"F32\",\"shape\":[75,128]" },
+    };
+    for (const auto &[was, now] : changes) {
+        copy(kv, "index.json");
+        copy(kv, "codec.safetensors");
+        replace("codec.safetensors", was, now);
+        EXPECT_GE(run(golden::run_kv, "kv/codec/").failed, 1) << now;
+    }
+    const std::pair<const char *, const char *> statements[] = {
+        { "[150, 128, 22, 86, 64]", "[150, 151, 22, 86, 64]" }, /* more rows coded than there are */
+        { "[150, 128, 22, 86, 64]", "[150, 100, 22, 86, 64]" }, /* no whole groups                */
+        { "[150, 128, 22, 86, 64]", "[150, -1, 22, 86, 64]" },
+        { "\"q8_0\": [8, 32, 0, 107", "\"q8_0\": [8, 32, 107" },
+        { "\"nan\": [127, 255]", "\"nan\": 127" },
+        { "\"mse\": {", "\"mse\": 1, \"x\": {" },
+    };
+    for (const auto &[was, now] : statements) {
+        copy(kv, "index.json");
+        copy(kv, "codec.safetensors");
+        replace("index.json", was, now);
+        EXPECT_EQ(run(golden::run_kv, "kv/codec/").failed, 1) << now;
+    }
+}
+
 /* Files that nothing reads may be left out of a copy; one that is read may not. */
 TEST_F(Runner, AttentionValuesThatAreNotThereFail)
 {
     copy(kv, "index.json");
     const golden::Counts counts = run(golden::run_kv);
-    EXPECT_EQ(counts.failed, 1);
+    EXPECT_EQ(counts.failed, 2); /* attn, codec */
     EXPECT_EQ(counts.passed, 0);
     EXPECT_EQ(run(golden::run_kv, "kv/policy/").failed, 0);
 }

@@ -293,6 +293,28 @@ TEST(KvTurbo, ErrorsAreThoseOfTheBook)
     }
 }
 
+// What attention multiplies is the row turned by H D: turning it back gives the row.
+TEST(KvTurbo, RotatedRowsAreTheRowsTurned)
+{
+    for (const weir_kv_format format : { WEIR_KV_TURBO2, WEIR_KV_TURBO3, WEIR_KV_TURBO4 }) {
+        for (const weir_kv_side side : sides) {
+            const Floats       x = random_floats(64 * 128, 11);
+            std::vector<char>  coded((size_t)weir_kv_part_bytes(format, side, 128), 0);
+            const weir_kv_part part = { format, side, 128, coded.data(), nullptr };
+            Floats             rows(x.size()), rotated(x.size());
+            weir_kv_encode_rows(&part, 0, 64, x.data(), 128);
+            weir_kv_decode_rows(&part, 0, 64, rows.data(), 128, false);
+            weir_kv_decode_rows(&part, 0, 64, rotated.data(), 128, true);
+            for (int64_t t = 0; t < 64; t++) {
+                float *const row = rotated.data() + t * 128;
+                weir_kv_hadamard(row, 128);
+                for (int64_t d = 0; d < 128; d++) row[d] *= weir_kv_sign(side, d);
+            }
+            EXPECT_TRUE(same_bits(rotated, rows)) << text_of(format, 128);
+        }
+    }
+}
+
 // The signs are part of the format: pages are saved and shared.
 TEST(KvTurbo, SignsAreFixedAndBalanced)
 {
