@@ -31,7 +31,8 @@ struct Grouped {
 Grouped grouped(weir_kv_format format, const Rows &x, int64_t group, bool along_tokens)
 {
     const int64_t length = along_tokens ? x.n : x.dim, step = along_tokens ? x.dim : 1;
-    if (group < 1 || length % group != 0) throw Broken("rows of " + std::string(weir_kv_format_name(format)) + " do not divide into groups");
+    if (group < 1 || length % group != 0)
+        throw Broken("rows of " + std::string(weir_kv_format_name(format)) + " do not divide into groups");
     Grouped out = { group, along_tokens, { Floats(x.values.size()), x.n, x.dim }, {}, {}, Floats(x.values.size()) };
     for (int64_t t = 0; t < x.n; t += along_tokens ? group : 1)
         for (int64_t d = 0; d < x.dim; d += along_tokens ? 1 : group) {
@@ -60,16 +61,17 @@ Grouped grouped_side(weir_kv_format format, const Rows &x, weir_kv_side side)
 }
 
 /* Full pages as the kernels close them are the groups of their f16 rows. */
-void check_closed(Check *check, const std::string &what, weir_kv_format format, weir_kv_side side, const Rows &x, const Tolerance &tolerance)
+void check_closed(Check *check, const std::string &what, weir_kv_format format, weir_kv_side side, const Rows &x,
+                  const Tolerance &tolerance)
 {
     const bool    channel = weir_kv_scheme_of(format) == WEIR_KV_CHANNEL;
     const int64_t n = x.n / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS;
     if (n == 0) return;
     Rows halves = { Floats(x.values.begin(), x.values.begin() + n * x.dim), n, x.dim };
     for (float &value : halves.values) value = through_f16(value);
-    const Grouped want = grouped(format, halves, channel ? WEIR_PAGE_TOKENS : WEIR_KV_GROUP, channel || side == WEIR_KV_K);
-    const bool    key = side == WEIR_KV_K;
-    const Rows    none = { Floats(static_cast<size_t>(x.n)), x.n, 1 };
+    const Grouped      want = grouped(format, halves, channel ? WEIR_PAGE_TOKENS : WEIR_KV_GROUP, channel || side == WEIR_KV_K);
+    const bool         key = side == WEIR_KV_K;
+    const Rows         none = { Floats(static_cast<size_t>(x.n)), x.n, 1 };
     const weir_kv_pair formats = { key ? format : WEIR_KV_F32, key ? WEIR_KV_F32 : format };
     each_written(formats, key ? x : none, key ? none : x, [&](const std::string &how, CodedPages &pages) {
         Floats codes, scale, min, want_scale, want_min;
@@ -175,7 +177,9 @@ void run_groups(Codec *codec, const std::string &what, weir_kv_format format, co
         const Rows    x = codec->rows(input);
         const Grouped got = grouped_side(format, x, side);
         const int64_t n_groups = x.n * x.dim / got.group;
-        const Shape   groups = channel ? Shape{ x.dim } : got.along_tokens ? Shape{ x.n / got.group, x.dim } : Shape{ x.n, x.dim / got.group };
+        const Shape   groups = channel            ? Shape{ x.dim }
+                               : got.along_tokens ? Shape{ x.n / got.group, x.dim }
+                                                  : Shape{ x.n, x.dim / got.group };
         codec->compare(check, "codec", what + ".codes", { x.n, x.dim }, got.codes.values);
         codec->compare(check, "codec", what + ".scale", groups, got.scale);
         codec->compare(check, "codec", what + ".min", groups, got.min);
@@ -251,12 +255,13 @@ Tailed tailed(weir_kv_format format, const Rows &x, int64_t n_coded, weir_kv_sid
 
 /* Both sides as f32; then each in pages of its format, where one page holds all that is wide. The other side stays f32: the reference cuts K and V
  * at different rows, pages cut both at the same. */
-void check_tail(Codec *codec, Check *check, const std::string &tensor, weir_kv_format format, const Rows &q, const Tailed &k, const Tailed &v)
+void check_tail(Codec *codec, Check *check, const std::string &tensor, weir_kv_format format, const Rows &q, const Tailed &k,
+                const Tailed &v)
 {
     const int64_t n = k.coded.codes.n + static_cast<int64_t>(k.wide.size()) / k.coded.codes.dim;
     const auto    compare = [&](const std::string &which, weir_kv_format k_format, weir_kv_format v_format, int64_t first) {
         attend({ { k_format, &k.coded, k.wide }, { v_format, &v.coded, v.wide }, 1, first, n }, q.values,
-               [&](const std::string &how, const Floats &out) {
+                  [&](const std::string &how, const Floats &out) {
                    codec->compare(check, how + " " + which, tensor, { q.n, v.coded.codes.dim }, out);
                });
     };

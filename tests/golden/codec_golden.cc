@@ -39,8 +39,8 @@ std::string Codec::refused(const std::string &tensor, weir_kv_format format, int
 {
     const Shape stated = shape(tensor);
     if (stated.size() != 2 || stated != file->tensors.shape(tensor) || stated[1] < 1) return "";
-    const char *const k = weir_kv_format_reject(format, WEIR_KV_K, stated[1] + more),
-                     *const v = weir_kv_format_reject(format, WEIR_KV_V, stated[1] + more);
+    const char *const k = weir_kv_format_reject(format, WEIR_KV_K, stated[1] + more), *const v = weir_kv_format_reject(format, WEIR_KV_V,
+                                                                                                                       stated[1] + more);
     if (k == nullptr && v == nullptr) return "";
     return golden::format("%s %s, not %lld", weir_kv_format_name(format), k != nullptr ? k : v, static_cast<long long>(stated[1] + more));
 }
@@ -98,7 +98,8 @@ void check_effect(Codec *codec, Check *check, const std::string &how, const std:
     const double want = result_of(*codec, name, "relative_output_error");
     if (std::isnan(want) || check->failed()) return;
     const Floats full = codec->values("att.out", shape);
-    const double norm = norm_of(full, Floats(full.size())), slack = codec->file->tolerance(tensor).atol * std::sqrt(static_cast<double>(out.size()));
+    const double norm = norm_of(full, Floats(full.size())),
+                 slack = codec->file->tolerance(tensor).atol * std::sqrt(static_cast<double>(out.size()));
     check->close(how + " relative_output_error", { static_cast<float>(norm_of(out, full) / norm) }, { static_cast<float>(want) },
                  { four_digits, slack / norm, 0 });
 }
@@ -109,7 +110,8 @@ void check_decoded(Codec *codec, Check *check, const std::string &how, const std
     const auto close = [&](const char *key, const Floats &got, const Floats &from) {
         const double want = result_of(*codec, name, key);
         const double mean = std::pow(norm_of(got, from), 2) / static_cast<double>(from.size());
-        if (!std::isnan(want)) check->close(how + " " + key, { static_cast<float>(mean) }, { static_cast<float>(want) }, { four_digits, 0, 0 });
+        if (!std::isnan(want))
+            check->close(how + " " + key, { static_cast<float>(mean) }, { static_cast<float>(want) }, { four_digits, 0, 0 });
     };
     close("key_mse", k, att.k.values);
     close("value_mse", v, att.v.values);

@@ -39,7 +39,7 @@ class Part {
     uint32_t code(int64_t token, int64_t d) const;
     void     put_code(int64_t token, int64_t d, uint32_t code) const;
     Place    scale(int64_t token, int64_t d) const; /* f16; fp8: f32 */
-    Place    min(int64_t token, int64_t d) const;   /* f16 */
+    Place    min(int64_t token, int64_t d) const; /* f16 */
 
   private:
     Place          code_place(int64_t token, int64_t d, bool third_bit) const;
@@ -70,9 +70,11 @@ class CodedPages {
 };
 
 /* One head's rows from position 0 on in fresh pages, by every kernel of kv_write. */
-void each_written(weir_kv_pair formats, const Rows &k, const Rows &v, const std::function<void(const std::string &how, CodedPages &)> &then);
+void each_written(weir_kv_pair formats, const Rows &k, const Rows &v,
+                  const std::function<void(const std::string &how, CodedPages &)> &then);
 /* Rows [0, n) of head 0 as coded, by every kernel of kv_read. */
-void each_read(const CodedPages &pages, int64_t n, const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then);
+void each_read(const CodedPages &pages, int64_t n,
+               const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then);
 /* Queries [H, key_dim] at `position`, by every kernel of attention: [H, value_dim]. window: 0, or how many positions they see. */
 void each_attended(const CodedPages &pages, const Floats &q, int64_t position, int64_t window,
                    const std::function<void(const std::string &how, const Floats &out)> &then);
@@ -92,7 +94,7 @@ class Codec {
     Rows   rows(const std::string &tensor) const;
     /* "", or why pages of the format do not take rows as wide as the tensor's, and `more` dims. Shapes that are wrong are for the case to tell. */
     std::string refused(const std::string &tensor, weir_kv_format format, int64_t more = 0) const;
-    void   compare(Check *check, const std::string &how, const std::string &tensor, const Shape &shape, const Floats &got);
+    void        compare(Check *check, const std::string &how, const std::string &tensor, const Shape &shape, const Floats &got);
     /* Runs a case; it fails unless it has compared all of these tensors. */
     void run(const std::string &name, const Names &tensors, const std::function<void(Check *)> &body);
     void skip(const std::string &name, const std::string &why);

@@ -40,7 +40,7 @@ Place Part::code_place(int64_t token, int64_t d, bool third_bit) const
         if (third_bit) return at(tile, (((dim_ + 15) / 16 + d / 32) * 32 + lane) * 4, 4, d % 32, 1);
         return at(tile, (d * low / 32 * 32 + lane) * 4, 4, d * low % 32, low);
     }
-    char *const   row = at_ + layout_.codes + token * layout_.codes_step, *const block = row + d / 32 * 4 * bits;
+    char *const row = at_ + layout_.codes + token * layout_.codes_step, *const block = row + d / 32 * 4 * bits;
     const int64_t i = d % 32;
     if (bits >= 8) return at(row, d * bits / 8, bits / 8, 0, bits);
     if (bits == 4) return at(block, i % 16, 1, i / 16 * 4, 4);
@@ -93,7 +93,8 @@ Place Part::min(int64_t token, int64_t d) const
 /* Page bytes, once the widths are known to fit. */
 static size_t checked_bytes(weir_kv_pair formats, int64_t n_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions)
 {
-    const char *const k = weir_kv_format_reject(formats.k, WEIR_KV_K, key_dim), *const v = weir_kv_format_reject(formats.v, WEIR_KV_V, value_dim);
+    const char *const k = weir_kv_format_reject(formats.k, WEIR_KV_K, key_dim), *const v =
+                                                                                    weir_kv_format_reject(formats.v, WEIR_KV_V, value_dim);
     if (k != nullptr || v != nullptr)
         throw Broken(std::string(weir_kv_format_name(k != nullptr ? formats.k : formats.v)) + " " + (k != nullptr ? k : v));
     const int64_t bytes = weir_kv_bytes(formats.k, formats.v, key_dim, value_dim), most = int64_t{ 1 } << 30;
@@ -155,15 +156,16 @@ void each_written(weir_kv_pair formats, const Rows &k, const Rows &v, const std:
     });
 }
 
-void each_read(const CodedPages &pages, int64_t n, const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then)
+void each_read(const CodedPages &pages, int64_t n,
+               const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then)
 {
     each_row(WEIR_OP_KV_READ, [&](Row *row) {
         Floats          k(static_cast<size_t>(n * pages.key_dim), NAN), v(static_cast<size_t>(n * pages.value_dim), NAN);
         weir_kv_segment all = pages.segment(n, 0);
         all.open_pages = nullptr;
-        const weir_kv_read_args args = { k.data(),      v.data(),        &all,          1,
-                                         1,             pages.key_dim,   pages.value_dim, pages.key_dim,
-                                         pages.value_dim, pages.formats.k, pages.formats.v };
+        const weir_kv_read_args args = {
+            k.data(), v.data(), &all, 1, 1, pages.key_dim, pages.value_dim, pages.key_dim, pages.value_dim, pages.formats.k, pages.formats.v
+        };
         if (row->run(&args)) then(row->name(), k, v);
     });
 }

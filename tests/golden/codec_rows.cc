@@ -55,8 +55,7 @@ void run_stored_rows(Codec *codec, const std::string &what, weir_kv_format forma
     if (const std::string why = codec->refused(input_of(what), format); !why.empty()) return codec->skip(what, why);
     codec->run(what, tensors, [&](Check *check) {
         const Rows    x = codec->rows(input_of(what));
-        const int64_t row_bytes =
-            weir_kv_scheme_of(format) == WEIR_KV_PLAIN ? 2 * x.dim : x.dim / 32 * (2 + 4 * weir_kv_bits(format));
+        const int64_t row_bytes = weir_kv_scheme_of(format) == WEIR_KV_PLAIN ? 2 * x.dim : x.dim / 32 * (2 + 4 * weir_kv_bits(format));
         each_written({ format, format }, x, x, [&](const std::string &how, CodedPages &pages) {
             for (const weir_kv_side side : sides)
                 codec->compare(check, how + side_of(side), what + ".bytes", { x.n, row_bytes }, stored_bytes(&pages, side, x.n, x.dim));
@@ -76,9 +75,8 @@ void run_row_effect(Codec *codec, const std::string &name, weir_kv_format format
         each_written({ format, format }, att.k, att.v, [&](const std::string &, CodedPages &pages) {
             each_attended(pages, att.q.values, att.k.n - 1, 0,
                           [&](const std::string &how, const Floats &out) { check_effect(codec, check, how, name, att, out); });
-            each_read(pages, att.k.n, [&](const std::string &how, const Floats &k, const Floats &v) {
-                check_decoded(codec, check, how, name, att, k, v);
-            });
+            each_read(pages, att.k.n,
+                      [&](const std::string &how, const Floats &k, const Floats &v) { check_decoded(codec, check, how, name, att, k, v); });
         });
     });
 }
@@ -95,7 +93,8 @@ void run_sine_block(Codec *codec)
             const weir_kv_format format = weir_kv_format_named(key);
             if (!json_is_array(list) || format == WEIR_KV_FORMAT_COUNT || weir_kv_scheme_of(format) != WEIR_KV_BLOCK) continue;
             Floats want;
-            for (size_t i = 0; i < json_array_size(list); i++) want.push_back(static_cast<float>(json_number_value(json_array_get(list, i))));
+            for (size_t i = 0; i < json_array_size(list); i++)
+                want.push_back(static_cast<float>(json_number_value(json_array_get(list, i))));
             const int64_t block = 2 + 4 * weir_kv_bits(format);
             Rows          x = { {}, 1, static_cast<int64_t>(want.size()) / block * 32 };
             for (int64_t i = 0; i < x.dim; i++) x.values.push_back(static_cast<float>(std::sin(static_cast<double>(i))));
@@ -201,7 +200,8 @@ void run_float8_codes(Codec *codec, const std::string &what, weir_kv_format form
             for (const weir_kv_side side : sides) {
                 Floats got;
                 for (int64_t i = 0; got.size() < wanted.size(); i++)
-                    if (i % 32 != 0) got.push_back(static_cast<float>(pages.coded(side, 0, i / 32).code(i / 32 % WEIR_PAGE_TOKENS, i % 32)));
+                    if (i % 32 != 0)
+                        got.push_back(static_cast<float>(pages.coded(side, 0, i / 32).code(i / 32 % WEIR_PAGE_TOKENS, i % 32)));
                 check->close(how + side_of(side) + " " + what + ".bytes", got, wanted, {});
             }
         });
@@ -242,7 +242,8 @@ void run_float8_special(Codec *codec, const std::string &name, weir_kv_format fo
             const json_t *const  list = json_object_get(fields, key);
             std::vector<int32_t> codes;
             if (!json_is_array(list)) throw Broken(std::string("the case has no list \"") + key + "\"");
-            for (size_t i = 0; i < json_array_size(list); i++) codes.push_back(static_cast<int32_t>(json_integer_value(json_array_get(list, i))));
+            for (size_t i = 0; i < json_array_size(list); i++)
+                codes.push_back(static_cast<int32_t>(json_integer_value(json_array_get(list, i))));
             return codes;
         };
         std::vector<int32_t> nan, infinite;
