@@ -77,6 +77,8 @@ for turn in 1 2 3; do
     [ "$depth" -gt 0 ] || continue
     "$weir" bench --model "$model" --threads "$threads" --prompt 0 --gen 16 --depth "$depth" --repeat 3 --json >"$work/weir.deep.$turn"
     peer -p 0 -n 16 -d "$depth" -fa 1 >"$work/peer.deep.$turn"
+    "$weir" bench --model "$model" --threads "$threads" --prompt 0 --gen 16 --depth "$depth" --repeat 3 --kv-format q8_0 --json >"$work/weir.deep_q8_0.$turn"
+    peer -p 0 -n 16 -d "$depth" -fa 1 -ctk q8_0 -ctv q8_0 >"$work/peer.deep_q8_0.$turn"
 done
 python3 - "$work" "$model" "$threads" "$depth" <<'PYTHON'
 import glob, json, os, statistics, sys
@@ -94,11 +96,14 @@ out = {"peer": "llama.cpp in llama-cpp-python 0.3.36", "model": os.path.basename
 median = statistics.median
 out["ratios"] = {k: median(out["weir"][k]) / median(out["peer_figures"][k]) for k in ("decode", "prefill")}
 if depth:
-    deep, other = load("weir.deep"), load("peer.deep")
-    out["weir"]["decode_deep"], out["weir"]["bandwidth_share_deep"] = rate(deep, "decode_tokens_per_second"), [r["rows"][0]["bandwidth_share"] for r in deep]
-    out["weir"]["bandwidth_deep_gb_per_second"] = [r["rows"][0]["bandwidth_gb_per_second"] for r in deep]
-    out["peer_figures"]["decode_deep"] = peer_rate(other, "n_gen")
     out["depth"] = depth
-    out["ratios"]["decode_deep"] = median(out["weir"]["decode_deep"]) / median(out["peer_figures"]["decode_deep"])
+    for name in ("deep", "deep_q8_0"): # f16 and q8_0 KV
+        ours, theirs = load("weir." + name), load("peer." + name)
+        key = "decode_" + name
+        out["weir"][key] = rate(ours, "decode_tokens_per_second")
+        out["weir"]["bandwidth_share_" + name] = [r["rows"][0]["bandwidth_share"] for r in ours]
+        out["weir"]["bandwidth_gb_per_second_" + name] = [r["rows"][0]["bandwidth_gb_per_second"] for r in ours]
+        out["peer_figures"][key] = peer_rate(theirs, "n_gen")
+        out["ratios"][key] = median(out["weir"][key]) / median(out["peer_figures"][key])
 print(json.dumps(out, indent=2))
 PYTHON
