@@ -12,9 +12,9 @@
     { .name = "model", .letter = 'm', .value = "PATH", .type = WEIR_OPTION_KEY, .key = "model.path" },                                     \
         KEY_OPTION("arch-dir", "DIR", "model.arch_dir")
 #define MODEL_RUN_OPTIONS                                                                                                                  \
-    KEY_OPTION("memory", "SIZE", "memory.host"), KEY_OPTION("kv-format", "F", "kv.format"), KEY_OPTION("threads", "N", "kernels.threads"), \
-        KEY_OPTION("isa", "LEVEL", "kernels.isa"), KEY_OPTION("activations", "HOW", "kernels.activations"),                                \
-        KEY_OPTION("log-level", "LEVEL", "log.level")
+    KEY_OPTION("memory", "SIZE", "memory.host"), KEY_OPTION("disk", "SIZE", "memory.disk"), KEY_OPTION("kv-format", "F", "kv.format"),     \
+        KEY_OPTION("threads", "N", "kernels.threads"), KEY_OPTION("isa", "LEVEL", "kernels.isa"),                                          \
+        KEY_OPTION("activations", "HOW", "kernels.activations"), KEY_OPTION("log-level", "LEVEL", "log.level")
 
 static const weir_option model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("context", "N", "model.context"), MODEL_RUN_OPTIONS };
 GROUP(model, "Model");

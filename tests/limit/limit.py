@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tests/limit/limit.py - the limit is a limit: a server in a memory cgroup whose limit is its memory.host, under clients that want more.
 
-    limit.py PROGRAM [--memory MIB] [--disk MIB] [--seconds N] [--clients N]
+    limit.py PROGRAM [--memory MIB] [--disk MIB] [--context N] [--seconds N] [--clients N]
 
 PROGRAM is the serve binary with its bundled model. Sixteen clients send long prompts, several choices, bodies and prompts that are too large,
 streams that they leave, for N seconds. It must not be killed for memory, its peak must stay within the limit, every request must be answered
@@ -152,6 +152,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--memory", type=int, default=128, help="memory.host and the group's limit, in MiB")
     parser.add_argument("--disk", type=int, default=0, help="memory.disk in MiB, 0: pages stay in memory")
+    parser.add_argument("--context", type=int, default=0, help="window of a sequence, 0: what the model was trained for")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=16)
     options = parser.parse_args()
@@ -159,7 +160,7 @@ def main():
     group, port = Group(limit), free_port()
     print("memory cgroup:", group.path or "none can be made here; the peak resident memory is compared")
     settings = [f"server.port={port}", f"memory.host={options.memory}MiB", f"memory.disk={options.disk}MiB", "memory.disk_dir=/var/tmp",
-                "batch.max_sequences=8"]
+                "batch.max_sequences=8", f"model.context={options.context}"]
     server = subprocess.Popen([options.program, *(word for setting in settings for word in ("--set", setting))], stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True, preexec_fn=group.enter)
     checks = []
