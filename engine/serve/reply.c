@@ -384,15 +384,17 @@ static weir_status write_usage_chunk(weir_buffer *out, weir_generation *g)
 weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
 {
     if (g->failure.status != 0) {
-        g->end_sent = true;
         WEIR_TRY(weir_sse_begin(out));
         WEIR_TRY(weir_api_error_write(out, &g->failure));
-        return weir_sse_end(out);
+        WEIR_TRY(weir_sse_end(out));
+        g->end_sent = true; /* once it is: without memory, shorter words follow */
+        return WEIR_OK;
     }
     const size_t n_begun = g->n_started * (size_t)g->request.n; /* prompts start in order */
     for (size_t i = 0; g->admitted && i < n_begun && i < g->n_choices; i++) WEIR_TRY(write_choice(out, g, i));
     if (!g->ended) return WEIR_OK;
-    g->end_sent = true;
     if (g->request.include_usage) WEIR_TRY(write_usage_chunk(out, g));
-    return weir_sse_done(out);
+    WEIR_TRY(weir_sse_done(out));
+    g->end_sent = true;
+    return WEIR_OK;
 }

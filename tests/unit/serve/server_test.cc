@@ -492,6 +492,29 @@ TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefusedBeforeItIsParsed)
     EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200")) << "others are served";
 }
 
+/* The words of the failure itself need memory. */
+TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
+{
+    const size_t        caps[WEIR_TIER_COUNT] = { 8 << 20 };
+    weir_server_options o = default_options();
+    ASSERT_EQ(WEIR_OK, weir_ledger_open(&ledger_, caps));
+    o.ledger = ledger_;
+    o.ping_ms = 100;
+    open({ 1, 4096, 900000, 1 }, o);
+    std::string ids = "7"; /* two steps of the service: the second makes a token 0.9 s later, and the job fails */
+    for (int i = 0; i < 800; i++) ids += ",7";
+    const int         fd = post("/v1/completions", "{\"prompt\":[" + ids + "],\"stream\":true}");
+    const std::string begun = read_text(fd, ": ping\n\n");
+    ASSERT_EQ(0u, begun.find("HTTP/1.1 200")) << begun;
+    ASSERT_EQ(std::string::npos, begun.find("data:")) << begun;
+    const size_t rest = caps[WEIR_TIER_HOST] - weir_ledger_total(ledger_, WEIR_TIER_HOST);
+    ASSERT_EQ(WEIR_OK, weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest, nullptr));
+    const std::string last = read_text(fd);
+    EXPECT_NE(std::string::npos, last.find("\"code\":\"out_of_memory\"")) << last;
+    weir_ledger_return(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest);
+    close(fd);
+}
+
 TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
 {
     open_within(150 << 10);
