@@ -1,0 +1,162 @@
+// The whole server in this process, over the fake service: the fixture of its tests.
+#pragma once
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/serve/server.h"
+#include "offload/ledger.h"
+#include "tests/wire/fake_service.h"
+
+namespace {
+
+weir_server_options default_options()
+{
+    weir_server_options o = {};
+    o.log_fd = -1;
+    o.sampling.temperature = 1;
+    o.sampling.top_p = 1;
+    o.sampling.repetition_penalty = 1;
+    return o;
+}
+
+class Server : public testing::Test {
+  protected:
+    void open(const weir_fake_options &fake, weir_server_options options = default_options())
+    {
+        weir_error  error = {};
+        weir_buffer text = {};
+        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(&tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_fake_service_open(&service_, tokenizer_, &fake));
+        ASSERT_EQ(WEIR_OK, weir_file_read(&text, "tests/golden/text/templates/Qwen3.5-4B.jinja", 1 << 20, &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat_, text.data, text.size, &error)) << error.text;
+        weir_buffer_free(&text);
+        options.service = service_;
+        options.tokenizer = tokenizer_;
+        options.chat = options.chat_problem == nullptr ? chat_ : nullptr;
+        options_ = options;
+        ASSERT_EQ(WEIR_OK, weir_server_open(&server_, &options, &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_server_start(server_, &error)) << error.text;
+    }
+
+    void TearDown() override
+    {
+        weir_server_close(server_);
+        weir_fake_service_close(service_);
+        weir_fake_sessions_close(sessions_);
+        weir_chat_template_close(chat_);
+        weir_tokenizer_close(tokenizer_);
+        if (ledger_ != nullptr) EXPECT_EQ(0u, http_bytes()) << "whatever a request took was given back";
+        weir_ledger_close(ledger_);
+    }
+
+    /* With a cap for all that requests take. */
+    void open_within(size_t cap, weir_server_options options = default_options())
+    {
+        const size_t caps[WEIR_TIER_COUNT] = { cap };
+        ASSERT_EQ(WEIR_OK, weir_ledger_open(&ledger_, caps));
+        options.ledger = ledger_;
+        open({ 2, 4096, 0, 0 }, options);
+    }
+
+    size_t http_bytes() const { return weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP); }
+
+    int connect_to() const
+    {
+        const int          fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
+        struct sockaddr_in to = {};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<uint16_t>(weir_server_port(server_)));
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        EXPECT_EQ(0, connect(fd, reinterpret_cast<struct sockaddr *>(&to), sizeof to));
+        return fd;
+    }
+
+    int post(const std::string &path, const std::string &body) const
+    {
+        const int         fd = connect_to();
+        const std::string text = "POST " + path +
+                                 " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
+                                 "\r\n\r\n" + body;
+        EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+        return fd;
+    }
+
+    /* Reads until `until` was seen, or the end. */
+    static std::string read_text(int fd, const std::string &until = "")
+    {
+        std::string text;
+        char        bytes[4096];
+        while (until.empty() || text.find(until) == std::string::npos) {
+            struct pollfd ready = { fd, POLLIN, 0 };
+            if (poll(&ready, 1, 20000) != 1) break;
+            const ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+            if (n <= 0) break;
+            text.append(bytes, static_cast<size_t>(n));
+        }
+        return text;
+    }
+
+    std::string ask(const std::string &path, const std::string &body) const
+    {
+        const int         fd = post(path, body);
+        const std::string text = read_text(fd);
+        close(fd);
+        return text;
+    }
+
+    std::string get(const std::string &path) const { return request("GET", path); }
+
+    std::string request(const std::string &method, const std::string &path, const std::string &more = "",
+                        const std::string &body = "") const
+    {
+        const int         fd = connect_to();
+        const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + more + "\r\n" + body;
+        EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+        const std::string reply = read_text(fd);
+        close(fd);
+        return reply;
+    }
+
+    bool wait_for(int32_t running, int32_t waiting) const
+    {
+        for (int i = 0; i < 1000; i++) {
+            weir_service_stats stats = {};
+            weir_service_stats_of(service_, &stats);
+            if (stats.running == running && stats.waiting == waiting) return true;
+            (void)poll(nullptr, 0, 10);
+        }
+        return false;
+    }
+
+    weir_server_options options_ = {};
+    weir_server        *server_ = nullptr;
+    weir_service       *service_ = nullptr;
+    weir_tokenizer     *tokenizer_ = nullptr;
+    weir_chat_template *chat_ = nullptr;
+    weir_ledger        *ledger_ = nullptr;
+    weir_sessions      *sessions_ = nullptr;
+};
+
+const char *const long_stream = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true,"stream":true})";
+const char *const long_plain = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true})";
+const char *const short_plain = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"ignore_eos":true})";
+
+inline int count(const std::string &text, const std::string &what)
+{
+    int n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) n++;
+    return n;
+}
+
+} // namespace
