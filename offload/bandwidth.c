@@ -41,21 +41,34 @@ static sum_function widest_sum(void)
     return caps.x86_v4 ? sum_v4 : caps.x86_v3 ? sum_v3 : sum_v2;
 }
 
-/* bytes is a multiple of n_threads * STEP. The first touch is by the thread that will read: pages are local to it. */
+/* Where thread t's part of `bytes`, a multiple of STEP, begins. */
+static size_t part_of(size_t bytes, int32_t n_threads, int32_t t) { return bytes / STEP * (size_t)t / (size_t)n_threads * STEP; }
+
+/* The first touch is by the thread that will read: pages are local to it. */
 static void touch(char *data, size_t bytes, int32_t n_threads)
 {
-    const size_t part = bytes / (size_t)n_threads;
 #pragma omp parallel for num_threads(n_threads) schedule(static, 1)
-    for (int32_t t = 0; t < n_threads; t++) memset(data + part * (size_t)t, t + 1, part);
+    for (int32_t t = 0; t < n_threads; t++)
+        memset(data + part_of(bytes, n_threads, t), t + 1, part_of(bytes, n_threads, t + 1) - part_of(bytes, n_threads, t));
 }
 
 static uint64_t sum_all(sum_function sum, const char *data, size_t bytes, int32_t n_threads)
 {
-    const size_t part = bytes / (size_t)n_threads;
-    uint64_t     total = 0;
+    uint64_t total = 0;
 #pragma omp parallel for num_threads(n_threads) schedule(static, 1) reduction(+ : total)
-    for (int32_t t = 0; t < n_threads; t++) total += sum(data + part * (size_t)t, part);
+    for (int32_t t = 0; t < n_threads; t++)
+        total += sum(data + part_of(bytes, n_threads, t), part_of(bytes, n_threads, t + 1) - part_of(bytes, n_threads, t));
     return total;
+}
+
+double weir_bandwidth_read(const void *data, size_t bytes, int32_t n_threads)
+{
+    const sum_function sum = widest_sum();
+    const int64_t      start = weir_clock_ns();
+    const uint64_t     total = sum_all(sum, data, bytes / STEP * STEP, n_threads > 0 ? n_threads : omp_get_max_threads());
+    __asm__ volatile("" : : "r"(total)); /* the sum is used */
+    const int64_t spent = weir_clock_ns() - start;
+    return (double)(bytes / STEP * STEP) / (double)(spent > 0 ? spent : 1);
 }
 
 static int ascending(const void *a, const void *b)
@@ -71,20 +84,14 @@ weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_
     if (bytes == 0) bytes = DEFAULT_BYTES;
     if (n_threads < 1 || n_threads > 1024 || repetitions < 1 || repetitions > MAX_REPETITIONS || bytes > SIZE_MAX / 2)
         return weir_error_set(error, WEIR_EINVAL, "bandwidth: %d threads, %d repetitions: out of range", n_threads, repetitions);
-    const size_t granule = (size_t)n_threads * STEP, rounded = (bytes + granule - 1) / granule * granule;
+    const size_t rounded = (bytes + STEP - 1) / STEP * STEP;
     double       rates[MAX_REPETITIONS];
     char        *data = aligned_alloc(HUGE_PAGE, (rounded + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (!data) return weir_error_set(error, WEIR_ENOMEM, "bandwidth: no %zu bytes for the buffer", rounded);
     (void)madvise(data, rounded, MADV_HUGEPAGE);
     touch(data, rounded, n_threads);
-    const sum_function sum = widest_sum();
-    for (int32_t r = -1; r < repetitions; r++) { /* the first wakes the threads and is not counted */
-        const int64_t  start = weir_clock_ns();
-        const uint64_t total = sum_all(sum, data, rounded, n_threads);
-        __asm__ volatile("" : : "r"(total)); /* the sum is used */
-        const int64_t spent = weir_clock_ns() - start;
-        if (r >= 0) rates[r] = (double)rounded / (double)(spent > 0 ? spent : 1);
-    }
+    (void)weir_bandwidth_read(data, rounded, n_threads); /* wakes the threads */
+    for (int32_t r = 0; r < repetitions; r++) rates[r] = weir_bandwidth_read(data, rounded, n_threads);
     free(data);
     qsort(rates, (size_t)repetitions, sizeof rates[0], ascending);
     *out = (weir_bandwidth){ .best = rates[repetitions - 1], .median = rates[repetitions / 2], .n_threads = n_threads };

@@ -17,6 +17,9 @@ typedef struct weir_bandwidth {
     int32_t n_threads;
 } weir_bandwidth;
 
+/* One reading of data [bytes], a multiple of 256, 64-byte aligned, by all threads: GB/s. 0 threads: all. */
+double weir_bandwidth_read(const void *data, size_t bytes, int32_t n_threads);
+
 /* Sums a buffer of `bytes` (0: 256 MiB; take several times the last-level cache) with all threads, `repetitions` times (0: 12). */
 WEIR_MUST_CHECK weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_t bytes, int32_t repetitions,
                                                    weir_error *error);
