@@ -1,7 +1,7 @@
 /* kernels/omp/attention_formats.h - how attention reads the tiles of a page: which formats it multiplies as they lie, and the rest expanded.
  *
  *   direct     f32 f16 bf16 q8_0 turbo4: codes become floats in registers, between the load and the product. A scale that belongs to a token
- *              stays outside the sum over dims: K multiplies the score by it, turbo4's V the weight.
+ *              stays outside the sum over dims: K multiplies the score by it, V the weight.
  *   expanded   all others, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk of V go to f32 in team memory and are
  *              read like f32 pages. The functions that expand are not inlined, so a format costs one small loop and not one per register block.
  * Sides are chosen apart: any pair of formats works and costs no code of its own. What is chosen depends on format and width alone. */
@@ -101,13 +101,13 @@ WEIR_INLINE value_tile_rows value_rows_of(const tile_source *v, const tile_sourc
     };
 }
 
-/* Vector v of token t's dims from d on; turbo4's without its scale. */
+/* Vector v of token t's dims from d on; q8_0's and turbo4's without their scales. */
 WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_format format, int64_t t, int64_t d, const int v)
 {
     const char *const row = rows->codes + t * rows->codes_step;
     if (format == WEIR_KV_Q8_0) {
         const lane_uint code = lane_load_bytes((const uint8_t *)row + d + v * LANE_WIDTH);
-        return lane_from_int((lane_int)(code << 24) >> 24) * lane_half(rows->scales + t * rows->scales_step + d / KV_GROUP * 2);
+        return lane_from_int((lane_int)(code << 24) >> 24);
     }
     if (format == WEIR_KV_TURBO4) {
         const int            i = (LANE_THREADS == 1 && VECTORS_DIMS == KV_GROUP ? 0 : (int)(d % KV_GROUP)) + v * LANE_WIDTH;

@@ -18,6 +18,7 @@ enum {
     THREAD_ROWS = LANE_ROWS / ROW_THREADS,
     TILE_VECTORS = TILE / (POSITION_THREADS * LANE_WIDTH), /* vectors of positions per thread and row                             */
     VALUE_VECTORS = VALUE_MAX / (LANE_THREADS * LANE_WIDTH), /* vectors of value_dim per thread and row                             */
+    VALUE_GROUPS = VALUE_MAX / KV_GROUP,
     SUM_DIMS = 16,    /* dimensions of a key that are summed before they join the score */
     PARTIAL_HEAD = 2, /* a partial is maximum, sum, value[value_dim]                         */
 };
@@ -46,6 +47,9 @@ typedef struct team_memory {
     _Alignas(64) float expanded[TILE * CHUNK]; /* K [32 dims][32 tokens], V [32 tokens][CHUNK] */
     float q[UNIT_BLOCKS * KEY_MAX * LANE_ROWS]; /* [block][key_dim][rows]               */
     float weights[UNIT_BLOCKS][LANE_ROWS][TILE];
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+    _Alignas(64) float scaled[LANE_ROWS][TILE][VALUE_GROUPS]; /* weights of one block times the scales of V's groups */
+#endif
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
     float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
 } team_memory;
@@ -240,9 +244,10 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _F
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
-/* LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V */
-WEIR_INLINE void add_values(const float (*restrict weights)[TILE], const float *restrict decay, lane_float (*restrict value)[LANE_ROWS],
-                            const value_tile_rows *tile, int64_t first, const weir_kv_format format, const int rows)
+/* LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V    weights [rows][32][step], the first of each step */
+WEIR_INLINE void add_values(const float *restrict weights, const int                        step, const float *restrict decay,
+                            lane_float (*restrict value)[LANE_ROWS], const value_tile_rows *tile, int64_t first,
+                            const weir_kv_format format, const int rows)
 {
     const int  bytes = 4 * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
     lane_float sum[LANE_ROWS][LANE_VECTORS];
@@ -265,7 +270,7 @@ WEIR_INLINE void add_values(const float (*restrict weights)[TILE], const float *
             for (int v = 0; v < LANE_VECTORS; v++) x[v] = value_lanes(tile, format, t, first, v);
             UNROLL
             for (int r = 0; r < rows; r++) {
-                const lane_float weight = (lane_float)weights[r][t];
+                const lane_float weight = (lane_float)weights[(r * TILE + t) * step];
                 UNROLL
                 for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(weight, x[v], sum[r][v]);
             }
@@ -278,6 +283,39 @@ WEIR_INLINE void add_values(const float (*restrict weights)[TILE], const float *
     }
 }
 
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+/* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim. Groups past the last hold what lies there. */
+WEIR_INLINE void scale_weights(team_memory *team, int b, const value_tile_rows *tile, int64_t value_dim, const int rows, int tid)
+{
+    TEAM_BARRIER
+    for (int64_t t = tid; t < TILE; t += LANE_THREADS) {
+        const _Float16 *const scales = (const _Float16 *)(tile->scales + t * tile->scales_step);
+        for (int64_t g = 0; g < value_dim / KV_GROUP; g += LANE_WIDTH) {
+            const lane_float scale = lane_load_half(scales + g);
+            UNROLL
+            for (int r = 0; r < rows; r++) lane_store(&team->scaled[r][t][g], team->weights[b][r][t] * scale);
+        }
+    }
+    TEAM_BARRIER
+}
+
+/* value_tile for q8_0, whose scales are by 32 dims of a token. */
+WEIR_INLINE void value_tile_q8_0(team_memory *team, row_block *blocks, const value_tile_rows *tile, int64_t value_dim, int n_blocks,
+                                 const int width, const int rows, int tid)
+{
+    for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
+        scale_weights(team, b, tile, value_dim, rows, tid);
+        UNROLL_DEVICE
+        for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
+            const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
+            if (first >= value_dim) break;
+            add_values(&team->scaled[0][0][first / KV_GROUP], VALUE_GROUPS, team->decay[b], blocks[b].value + n, tile, first, WEIR_KV_Q8_0,
+                       rows);
+        }
+    }
+}
+#endif
+
 /* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold. Lanes past value_dim sum what lies in the
  * expanded chunk: they are never stored. */
 WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_source *v, const tile_source *next, int64_t value_dim,
@@ -285,6 +323,12 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_sou
 {
     const value_tile_rows lying = value_rows_of(v, next, value_dim);
     const bool            direct = !READS_CODED || is_direct_v(v->format, value_dim);
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+    if (v->format == WEIR_KV_Q8_0) {
+        value_tile_q8_0(team, blocks, &lying, value_dim, n_blocks, width, rows, tid);
+        return;
+    }
+#endif
     UNROLL_DEVICE
     for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
         const int64_t chunk = n * LANE_THREADS * LANE_WIDTH / CHUNK * CHUNK, first = (n * LANE_THREADS + tid) * LANE_WIDTH;
@@ -307,17 +351,16 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_sou
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
             lane_float(*const value)[LANE_ROWS] = blocks[b].value + n;
 #define ADD_DIRECT(name)                                                                                                                   \
-    case WEIR_KV_##name: add_values(team->weights[b], team->decay[b], value, &lying, first, WEIR_KV_##name, rows); break;
+    case WEIR_KV_##name: add_values(team->weights[b][0], 1, team->decay[b], value, &lying, first, WEIR_KV_##name, rows); break;
             switch (lies ? v->format : WEIR_KV_FORMAT_COUNT) {
                 ADD_DIRECT(F16)
                 ADD_DIRECT(BF16)
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-                ADD_DIRECT(Q8_0)
                 ADD_DIRECT(TURBO4)
 #endif
             default:
-                add_values(team->weights[b], team->decay[b], value, lies ? &lying : &expanded, lies ? first : first - chunk, WEIR_KV_F32,
-                           rows);
+                add_values(team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded, lies ? first : first - chunk,
+                           WEIR_KV_F32, rows);
             }
 #undef ADD_DIRECT
         }
