@@ -269,6 +269,7 @@ static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, 
                                           .service = engine->service,
                                           .limit = (int32_t)engine->config.sessions.limit,
                                           .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,
+                                          .saves_unasked = engine->config.sessions.autosave,
                                           .n_states = share > 1 ? share : 1 };
     WEIR_TRY(weir_identity_of(&options.identity, &parts, error));
     return weir_sessions_open(&engine->sessions, &options, error);

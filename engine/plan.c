@@ -117,6 +117,13 @@ bool weir_plan_has_sessions(const weir_config *config, const weir_kv_spec *spec,
     return with_service && config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0 && weir_kv_pages_for(spec, 1) > 0;
 }
 
+/* Sessions go through one sequence, texts that are saved under pressure through another. */
+static int32_t session_sequences(const weir_plan_parts *parts)
+{
+    if (!weir_plan_has_sessions(parts->config, parts->spec, parts->with_service)) return 0;
+    return parts->config->sessions.autosave ? 2 : 1;
+}
+
 static bool reuses(const weir_plan_parts *parts)
 {
     return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0 && weir_kv_pages_for(parts->spec, 1) > 0;
@@ -125,8 +132,7 @@ static bool reuses(const weir_plan_parts *parts)
 /* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it grows with the window. */
 static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error)
 {
-    const bool            has_sessions = weir_plan_has_sessions(parts->config, parts->spec, parts->with_service);
-    const size_t          n_sequences = (size_t)plan->n_slots + (has_sessions ? 1 : 0); /* sessions go through one of their own */
+    const size_t          n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
     weir_workspace_limits limits = { .rows = (int32_t)parts->config->batch.chunk + plan->n_slots,
                                      .segments = plan->n_slots,
                                      .logits = plan->n_slots + WEIR_SCORED_ROWS,
@@ -141,6 +147,7 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
     plan->staging = weir_kv_staging_bytes(&seen, plan->n_slots);
     plan->activations = weir_workspace_bytes(parts->model, &limits) + scratch + plan->staging;
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
+    if (session_sequences(parts) > 1) plan->tokens += weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
     plan->page_tables = n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
                         (reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
     plan->http = set_aside(plan, parts);
@@ -210,6 +217,7 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
         const int64_t blocks = least(least(fit, full), most);
         plan->kv_disk_pages = on_disk * per_block;
         plan->kv_disk = (size_t)on_disk * block;
+        plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
         plan->kv_pages = (blocks + on_disk) * per_block;
         plan->kv = plan->kv_open + (size_t)blocks * block;
         plan->kv_rows = (blocks + on_disk) * WEIR_PAGE_TOKENS;
@@ -225,7 +233,7 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot, rows = parts->config->batch.chunk;
     if (plan->kv_disk_pages == 0) return WEIR_OK;
     const int64_t blocks = (plan->kv_pages - plan->kv_disk_pages) / per_block;
-    const int32_t sequences = plan->n_slots + weir_plan_has_sessions(parts->config, parts->spec, parts->with_service);
+    const int32_t sequences = plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
     const int64_t full = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
     const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
     if (blocks >= needed) return WEIR_OK;
@@ -289,6 +297,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
                          .other = parts->other,
                          .disk_cap = (size_t)config->memory.disk,
+                         .disk_is_shared = weir_plan_has_sessions(config, parts->spec, parts->with_service),
                          .kv_bytes_per_token = (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
     describe_formats(plan, parts);
     WEIR_TRY(plan_budgets(plan, parts, error));
@@ -313,6 +322,20 @@ static weir_status print_budget(weir_buffer *out, const char *text, int64_t byte
     return bytes == 0 ? WEIR_OK : weir_buffer_format(out, "  %-22s %12.1f MiB\n", text, (double)bytes / (1024.0 * 1024.0));
 }
 
+/* Sessions have the other half; what the books leave unused is said. */
+static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
+{
+    const double mib = 1024.0 * 1024.0;
+    if (plan->kv_disk_pages == 0) return WEIR_OK;
+    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)", "kv on disk", (double)plan->kv_disk / mib,
+                                (double)plan->disk_cap / mib));
+    if (plan->disk_is_shared) WEIR_TRY(weir_buffer_text(out, ", at most half beside sessions.dir"));
+    if (plan->disk_is_limited)
+        WEIR_TRY(weir_buffer_format(out, "; the books of more pages would take too much of %s",
+                                    plan->cap_is_configured ? "memory.host, raise it for more" : "the memory that was found free"));
+    return weir_buffer_text(out, "\n");
+}
+
 weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
 {
     const double mib = 1024.0 * 1024.0;
@@ -335,9 +358,7 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     }
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
                                 (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"));
-    if (plan->kv_disk_pages > 0)
-        WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)\n", "kv on disk", (double)plan->kv_disk / mib,
-                                    (double)plan->disk_cap / mib));
+    WEIR_TRY(print_disk(out, plan));
     WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
     WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
     return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
@@ -371,8 +392,9 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
                                 plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)));
     for (const part *p = parts; p < parts + PARTS; p++)
         WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes));
-    WEIR_TRY(weir_buffer_format(out, "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64 ", \"staging\": %zu", plan->disk_cap,
-                                plan->kv_disk, plan->kv_disk_pages, plan->staging));
+    WEIR_TRY(weir_buffer_format(
+        out, "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64 ", \"staging\": %zu, \"limited_by_books\": %s", plan->disk_cap,
+        plan->kv_disk, plan->kv_disk_pages, plan->staging, plan->disk_is_limited ? "true" : "false"));
     WEIR_TRY(weir_buffer_format(out,
                                 "}, \"kv\": {\"format\": \"%s\", \"k_format\": \"%s\", \"v_format\": \"%s\", \"wide_layers\": %d, "
                                 "\"wide_format\": \"%s\", ",

@@ -34,6 +34,8 @@ typedef struct weir_plan {
     int64_t kv_disk_pages;                  /* of kv_pages, on disk at most; 0: all are in memory */
     size_t  kv_disk, staging;               /* bytes of them; of `activations`, for what is read from there */
     size_t  disk_cap;                       /* memory.disk */
+    bool    disk_is_shared,
+        disk_is_limited; /* half of it is for sessions; memory has no room for the books of as many pages as it could hold */
     int64_t kv_page_bytes;                  /* of the largest pages, where layers differ */
     int64_t kv_bytes_per_token;
     size_t  kv_open;                        /* of `kv`, for rows that wait for their page to be full */

@@ -15,6 +15,7 @@ typedef struct node {
     int32_t  n_tokens; /* 0: a salt */
     int32_t  parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
     int32_t  n_used; /* children that are marked as used */
+    int32_t  n_saved, n_tried; /* of its tokens, in a file; in one or in none for good */
     int32_t  tip; /* its place in `tips`, NONE: not there */
     bool     is_used; /* marked: a sequence used its pages when that was looked at last */
     uint64_t last_use;
@@ -265,6 +266,7 @@ static void drop_leaf(weir_prefix *p, int32_t index)
     if (leaf->n_tokens > 0) p->stats.n_nodes--;
     p->stats.n_tokens -= leaf->n_tokens;
     p->stats.dropped_tokens += leaf->n_tokens;
+    p->stats.unsaved_tokens += leaf->n_tokens - leaf->n_saved;
     const int32_t parent = leaf->parent;
     *leaf = (node){ .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = p->free_node };
     p->free_node = index;
@@ -301,6 +303,21 @@ bool weir_prefix_reclaim(weir_prefix *prefix, int64_t n_pages)
         drop_leaf(prefix, leaf);
     }
     return true;
+}
+
+bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence)
+{
+    const int64_t page = sequence->n_computed / RUN;
+    if (prefix->heads == 0 || page >= sequence->table.n_pages) return false;
+    void *const own = sequence->table.pages[page];
+    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
+        const node *const leaf = &prefix->nodes[i];
+        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE || pages_of(prefix, i)[0] != own) continue;
+        if (weir_kv_page_refs(prefix->store, own) != 2) return false;
+        drop_leaf(prefix, i);
+        return true;
+    }
+    return false;
 }
 
 /* One pass; `blocks` stays sorted by insertion. */
@@ -448,18 +465,24 @@ static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence
     return nearest;
 }
 
-/* Shares the pages down to the place, deepest first, and copies the state. */
-static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
+/* Shares the pages down to the place, deepest first. */
+static void share(weir_prefix *p, weir_sequence *sequence, const place *end)
 {
     int32_t page = (end->at - 1) / RUN;
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--) {
-        p->nodes[i].last_use = p->clock;
         if (p->heads > 0) weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, i));
         mark(p, i);
     }
     WEIR_ASSERT(page == -1);
     weir_kv_commit(&sequence->table, end->at);
     sequence->n_computed = end->at;
+}
+
+/* The same, used now, with a copy of the state. */
+static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
+{
+    share(p, sequence, end);
+    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) p->nodes[i].last_use = p->clock;
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
     if (sequence->recurrent_bytes == 0) return; /* one that only carries rows to a file */
@@ -467,38 +490,47 @@ static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
     sequence->recurrent_dirty = true;
 }
 
-weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most)
+/* Where the longest kept text that begins the sequence can be continued. */
+static weir_prefix_hit find(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best)
 {
-    WEIR_ASSERT(sequence->n_computed == 0);
-    prefix->clock++;
     weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
-    place           best = { .node = NONE };
-    int32_t         at = find_salt(prefix, salt_text(salt));
+    int32_t         at = find_salt(p, salt_text(salt));
+    *best = (place){ .node = NONE };
     if (at == NONE) return hit;
     hit.reason = "no kept text begins like this";
     for (int32_t same = RUN; same == RUN && hit.n_matched < sequence->n_tokens;) {
-        at = descend(prefix, at, sequence, hit.n_matched, most, &best, &same);
+        at = descend(p, at, sequence, hit.n_matched, most, best, &same);
         hit.n_matched += same;
     }
+    hit.n_rows = best->at;
     if (hit.n_matched >= sequence->n_tokens)
         hit.reason = "the whole text is kept";
     else if (hit.n_matched > 0)
         hit.reason = "the nearest kept text ends or differs here";
-    if (best.node == NONE) {
-        if (hit.n_matched > 0 && has_states(prefix))
-            hit.reason = "no recurrent state is kept on the common part";
-        else if (hit.n_matched > 0 && prefix->is_paged)
-            hit.reason = "this KV format continues texts at multiples of 64 tokens";
-        return hit;
-    }
-    give(prefix, sequence, &best);
-    hit.n_rows = best.at;
-    if (best.at == hit.n_matched || best.at == most) return hit;
-    if (has_states(prefix))
-        hit.reason = "the last recurrent state on the common part is here";
-    else if (prefix->is_paged)
+    if (hit.n_matched == 0 || (best->node != NONE && (best->at == hit.n_matched || best->at == most))) return hit;
+    if (has_states(p))
+        hit.reason =
+            best->node == NONE ? "no recurrent state is kept on the common part" : "the last recurrent state on the common part is here";
+    else if (p->is_paged)
         hit.reason = "this KV format continues texts at multiples of 64 tokens";
     return hit;
+}
+
+weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most)
+{
+    place best;
+    WEIR_ASSERT(sequence->n_computed == 0);
+    prefix->clock++;
+    const weir_prefix_hit hit = find(prefix, sequence, salt, most, &best);
+    if (best.node != NONE) give(prefix, sequence, &best);
+    return hit;
+}
+
+int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt)
+{
+    place               best;
+    const weir_sequence text = { .tokens = (int32_t *)tokens, .n_tokens = n_tokens }; /* only read */
+    return find(prefix, &text, salt, n_tokens, &best).n_rows;
 }
 
 /* ---- keeping ------------------------------------------------------------------------------------------------------------- */
@@ -718,6 +750,60 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
     return true;
 }
 
+/* ---- texts that will be dropped ---------------------------------------------------------------------------------------- */
+/* Tokens that nobody has tried to save and that would go with this leaf, up to `enough`: those of its runs that no other text has. */
+static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
+{
+    int32_t n = 0, child = NONE;
+    for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && is_idle(p, i); child = i, i = p->nodes[i].parent) {
+        if (child != NONE && (p->nodes[i].child != child || p->nodes[child].next != NONE)) break;
+        n += p->nodes[i].n_tokens - p->nodes[i].n_tried;
+    }
+    return n;
+}
+
+bool weir_prefix_endangered(weir_prefix *prefix, int64_t n_pages, int32_t least, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1])
+{
+    const int32_t n = (int32_t)node_count(&prefix->limits);
+    int32_t       found = NONE;
+    int64_t       before = 0; /* runs that go first */
+    for (int32_t i = FOREST + 1; i < n; i++) {
+        const node *const leaf = &prefix->nodes[i];
+        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE) continue;
+        if ((found == NONE || leaf->last_use < prefix->nodes[found].last_use) && loss_of(prefix, i, least) >= least) found = i;
+    }
+    if (found == NONE) return false;
+    for (int32_t i = FOREST + 1; i < n; i++) {
+        const node *const run = &prefix->nodes[i];
+        before += run->parent != NONE && run->n_tokens > 0 && run->last_use < prefix->nodes[found].last_use && is_idle(prefix, i);
+    }
+    if (weir_kv_store_free_pages(prefix->store) + before * prefix->heads >= n_pages) return false;
+    copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
+    return true;
+}
+
+int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const char *salt)
+{
+    place best;
+    WEIR_ASSERT(sequence->n_computed == 0);
+    (void)find(prefix, sequence, salt, sequence->n_tokens, &best);
+    if (best.node != NONE) share(prefix, sequence, &best);
+    return sequence->n_computed;
+}
+
+void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt)
+{
+    int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
+    for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
+        index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
+        if (index == NONE) return;
+        node *const   run = &prefix->nodes[index];
+        const int32_t saved = n_saved - at < same ? n_saved - at : same;
+        if (same > run->n_tried) run->n_tried = same;
+        if (saved > run->n_saved) run->n_saved = saved;
+    }
+}
+
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix) { return prefix->stats; }
 
 /* Marks: on every node that a sequence uses, in the list where no child has one. */
@@ -736,6 +822,7 @@ static bool node_is_sound(const weir_prefix *p, int32_t index, int64_t *n_slots)
 {
     const node *const n = &p->nodes[index];
     if (!marks_are_sound(p, index)) return false;
+    if (n->n_saved < 0 || n->n_saved > n->n_tried || n->n_tried > n->n_tokens) return false;
     if (n->n_tokens > 0 && n->n_tokens < RUN && (n->child != NONE || p->is_paged)) return false;
     for (int64_t h = 0; n->n_tokens > 0 && h < p->heads; h++)
         if (weir_kv_page_refs(p->store, pages_of(p, index)[h]) < 1) return false;

@@ -28,19 +28,29 @@ typedef struct weir_session_identity {
     int64_t  block_bytes; /* the pages of 64 tokens over all layers and heads */
 } weir_session_identity;
 
+/* Where the bytes of a text come from that may be taken away while it is written. ECANCELED: they were. Bytes are aligned to 4096. */
+typedef struct weir_session_source {
+    weir_status (*page)(void *user, void *bytes, int64_t block, int64_t head, weir_error *error); /* weir_kv_page_room of them */
+    weir_status (*state)(void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error);
+    void *user;
+    void *memory; /* weir_session_copy_bytes, for what was copied and is not written yet */
+} weir_session_source;
+
 /* A text to be written: all borrowed, and not changed meanwhile. */
 typedef struct weir_session_text {
-    const int32_t          *tokens; /* [n_tokens] */
-    int32_t                 n_tokens, n_states;
-    const char             *salt;   /* as weir_prefix_next gives it */
-    void *const            *pages;  /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each */
-    int64_t                 page_stride;
-    const weir_kv_spec     *spec; /* of the pages */
-    weir_kv_store          *store; /* whose pages may be on disk, and move meanwhile; NULL: they are in memory */
-    const weir_prefix_mark *states; /* [n_states], ascending; at most WEIR_SESSION_STATES */
-    bool                    is_automatic; /* nobody asked for it: may be deleted when there are too many */
+    const int32_t             *tokens; /* [n_tokens] */
+    int32_t                    n_tokens, n_states;
+    const char                *salt;   /* as weir_prefix_next gives it */
+    void *const               *pages;  /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each */
+    int64_t                    page_stride;
+    const weir_kv_spec        *spec; /* of the pages */
+    weir_kv_store             *store; /* whose pages may be on disk, and move meanwhile; NULL: they are in memory */
+    const weir_prefix_mark    *states; /* [n_states], ascending; at most WEIR_SESSION_STATES */
+    const weir_session_source *source; /* NULL: `pages` and the states' memory are read */
+    bool                       is_automatic; /* nobody asked for it: may be deleted when there are too many */
 } weir_session_text;
 
+size_t weir_session_copy_bytes(const weir_kv_spec *spec);
 /* 0: out of range. */
 size_t                      weir_session_file_bytes(const weir_session_identity *identity, int32_t n_tokens, int32_t n_states, size_t salt);
 WEIR_MUST_CHECK weir_status weir_session_write(const char *path, const weir_session_identity *identity, const weir_session_text *text,

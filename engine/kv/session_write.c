@@ -19,11 +19,12 @@ typedef struct writer {
     uint64_t      at; /* of the file */
     struct iovec  pieces[PIECES]; /* [n_pieces], not written yet */
     int           n_pieces;
-    void         *memory; /* of the copies; NULL: pages are written from where they are */
-    char         *copies; /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces */
-    size_t        copy_bytes;
-    int           n_copies;
-    weir_error   *error;
+    void         *memory; /* owned, of the copies */
+    char *
+        copies; /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces; NULL: they are written from where they are */
+    size_t      copy_bytes;
+    int         n_copies;
+    weir_error *error;
 } writer;
 
 static const unsigned char zeros[WEIR_SESSION_ALIGNMENT];
@@ -56,28 +57,62 @@ static weir_status add(writer *w, const void *bytes, size_t n)
     return w->n_pieces == PIECES ? flush(w) : WEIR_OK;
 }
 
+/* The largest page, rounded so that copies stay aligned. */
+static size_t copy_bytes(const weir_kv_spec *spec)
+{
+    size_t most = 0;
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const size_t bytes = weir_kv_page_room(spec, layer);
+        if (bytes > most) most = bytes;
+    }
+    return session_padded(most);
+}
+
+size_t weir_session_copy_bytes(const weir_kv_spec *spec) { return COPIES * copy_bytes(spec) + WEIR_SPILL_ALIGNMENT; }
+
 static weir_status open_copies(writer *w, const weir_session_text *text)
 {
-    if (text->store == NULL || text->spec->n_disk_pages == 0) return WEIR_OK;
-    for (int64_t layer = 0; layer < text->spec->n_layers; layer++) {
-        const size_t bytes = weir_kv_page_room(text->spec, layer);
-        if (bytes > w->copy_bytes) w->copy_bytes = bytes;
-    }
-    w->memory = weir_memory_take(COPIES * w->copy_bytes + WEIR_SPILL_ALIGNMENT);
-    if (w->memory == NULL) return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
-    w->copies = (char *)w->memory + (WEIR_SPILL_ALIGNMENT - (uintptr_t)w->memory % WEIR_SPILL_ALIGNMENT);
+    if (text->source == NULL && (text->store == NULL || text->spec->n_disk_pages == 0)) return WEIR_OK;
+    w->copy_bytes = copy_bytes(text->spec);
+    if (text->source == NULL) w->memory = weir_memory_take(weir_session_copy_bytes(text->spec));
+    char *const memory = text->source != NULL ? text->source->memory : w->memory;
+    if (memory == NULL) return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
+    w->copies = memory + (WEIR_SPILL_ALIGNMENT - (uintptr_t)memory % WEIR_SPILL_ALIGNMENT);
+    return WEIR_OK;
+}
+
+static weir_status next_copy(writer *w, char **copy)
+{
+    if (w->n_copies == COPIES) WEIR_TRY(flush(w));
+    *copy = w->copies + (size_t)w->n_copies++ * w->copy_bytes;
     return WEIR_OK;
 }
 
 /* The page of layer and head number `head`. */
-static weir_status add_page(writer *w, const weir_session_text *text, const void *page, int64_t head)
+static weir_status add_page(writer *w, const weir_session_text *text, int64_t block, int64_t head)
 {
     const size_t bytes = weir_kv_page_bytes(text->spec, head / text->spec->n_kv_heads);
-    if (w->memory == NULL) return add(w, page, bytes);
-    if (w->n_copies == COPIES) WEIR_TRY(flush(w));
-    char *const copy = w->copies + (size_t)w->n_copies++ * w->copy_bytes;
-    WEIR_TRY(weir_kv_page_copy(text->store, copy, page, head, w->error));
+    char        *copy;
+    if (w->copies == NULL) return add(w, text->pages[head * text->page_stride + block], bytes);
+    WEIR_TRY(next_copy(w, &copy));
+    if (text->source != NULL)
+        WEIR_TRY(text->source->page(text->source->user, copy, block, head, w->error));
+    else
+        WEIR_TRY(weir_kv_page_copy(text->store, copy, text->pages[head * text->page_stride + block], head, w->error));
     return add(w, copy, bytes);
+}
+
+static weir_status add_state(writer *w, const weir_session_text *text, int32_t state, size_t bytes)
+{
+    char *copy;
+    if (text->source == NULL) return add(w, text->states[state].state, bytes);
+    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
+        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
+        WEIR_TRY(next_copy(w, &copy));
+        WEIR_TRY(text->source->state(text->source->user, copy, state, at, n, w->error));
+        WEIR_TRY(add(w, copy, n));
+    }
+    return WEIR_OK;
 }
 
 static weir_status end_section(writer *w, session_section *section)
@@ -102,11 +137,10 @@ static weir_status write_sections(writer *w, const weir_session_text *text, cons
     WEIR_TRY(end_section(w, &layout->sections[SESSION_SALT]));
     WEIR_TRY(add(w, places, layout->sections[SESSION_PLACES].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PLACES]));
-    for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add(w, text->states[i].state, (size_t)identity->state_bytes));
+    for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add_state(w, text, i, (size_t)identity->state_bytes));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
-        for (int64_t head = 0; head < layout->n_heads; head++)
-            WEIR_TRY(add_page(w, text, text->pages[head * text->page_stride + block], head));
+        for (int64_t head = 0; head < layout->n_heads; head++) WEIR_TRY(add_page(w, text, block, head));
     return end_section(w, &layout->sections[SESSION_PAGES]);
 }
 

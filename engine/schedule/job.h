@@ -9,6 +9,7 @@
 
 #include "engine/kv/prefix.h"
 #include "engine/schedule/runner.h"
+#include "engine/schedule/saver.h"
 #include "engine/schedule/service.h"
 
 enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
@@ -67,7 +68,8 @@ struct weir_service {
     weir_ledger          *ledger;
     size_t                bytes, sampler_bytes; /* charged: arrays below, scratch */
     slot                 *slots; /* [info.n_slots] */
-    weir_sequence        *guest; /* of the sessions; NULL: there are none. Set before jobs come */
+    weir_sequence        *guests[2]; /* of the sessions; NULL: there are none. Set before jobs come */
+    weir_saver           *saver; /* NULL: texts that are dropped are lost */
     weir_work            *works; /* [info.n_slots] */
     choice              **working; /* [info.n_slots]: whose work it is */
     weir_job             *running; /* list */
@@ -106,6 +108,8 @@ void weir_choice_share(choice *c);                          /* others may use it
 void weir_choice_keep(choice *c);                           /* at its end */
 void weir_choice_forget(choice *c);                         /* instead of keep: its memory is torn */
 void weir_service_make_room(weir_service *service, int32_t n_works);
+bool weir_service_yield(weir_service *service,
+                        int32_t       n_works); /* kept texts give up the pages that the works would copy; false: none could */
 
 /* service.c: runs it on the engine thread and waits for it. From any other thread. */
 void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user);

@@ -170,7 +170,17 @@ static int64_t wanted_pages(const weir_service *service, int32_t n_works)
     return n;
 }
 
+bool weir_service_yield(weir_service *service, int32_t n_works)
+{
+    bool any = false;
+    for (int32_t i = 0; service->prefix != NULL && i < n_works; i++)
+        any = weir_prefix_yield(service->prefix, service->works[i].sequence) || any;
+    return any;
+}
+
 void weir_service_make_room(weir_service *service, int32_t n_works)
 {
-    if (service->prefix != NULL) (void)weir_prefix_reclaim(service->prefix, wanted_pages(service, n_works));
+    const int64_t n = wanted_pages(service, n_works);
+    if (service->prefix == NULL || weir_prefix_reclaim(service->prefix, n)) return;
+    if (weir_saver_give_way(service->saver)) (void)weir_prefix_reclaim(service->prefix, n);
 }

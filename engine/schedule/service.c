@@ -40,6 +40,7 @@ static void *engine_thread(void *user)
         weir_service_publish(service); /* cancelled ones are gone, whether a step follows or not */
         if (stop) return NULL;
         weir_service_step(service);
+        weir_saver_tend(service->saver);
     }
 }
 
@@ -82,7 +83,8 @@ static weir_sequence *sequence_at(void *user, int32_t i)
 {
     weir_service *const service = user;
     if (i < service->info.n_slots) return &service->slots[i].sequence;
-    return i == service->info.n_slots ? service->guest : NULL;
+    const int32_t guest = i - service->info.n_slots;
+    return guest < (int32_t)(sizeof service->guests / sizeof *service->guests) ? service->guests[guest] : NULL;
 }
 
 weir_status weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error)

@@ -130,20 +130,21 @@ static void drop_file(const weir_sessions *sessions, const char *name)
 }
 
 /* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all that there is. */
-static weir_status make_room_in(const weir_sessions *sessions, weir_session_info *list, size_t n_files, const char *name, size_t n_bytes,
-                                weir_error *error)
+static weir_status make_room_in(const weir_sessions *sessions, weir_session_info *list, size_t n_files, const session_pending *other,
+                                const char *name, size_t n_bytes, weir_error *error)
 {
-    int64_t bytes = (int64_t)n_bytes, n = 1;
+    int64_t bytes = (int64_t)(n_bytes + other->bytes), n = other->name[0] != '\0' ? 2 : 1;
     for (size_t i = 0; i < n_files; i++) {
         const weir_session_info *const info = &list[i];
-        n += strcmp(info->name, name) != 0;
+        n += strcmp(info->name, name) != 0 && strcmp(info->name, other->name) != 0;
         bytes += info->n_bytes; /* the old file of this name is there until the new one is whole */
     }
     while (n > sessions->limit || (sessions->disk > 0 && bytes > sessions->disk)) {
         weir_session_info *oldest = NULL;
         for (size_t i = 0; i < n_files; i++) {
             weir_session_info *const info = &list[i];
-            if (info->is_automatic && strcmp(info->name, name) != 0 && (oldest == NULL || info->changed_ns < oldest->changed_ns))
+            if (info->is_automatic && strcmp(info->name, name) != 0 && strcmp(info->name, other->name) != 0 &&
+                (oldest == NULL || info->changed_ns < oldest->changed_ns))
                 oldest = info;
         }
         if (oldest == NULL)
@@ -161,21 +162,43 @@ static weir_status make_room_in(const weir_sessions *sessions, weir_session_info
     return WEIR_OK;
 }
 
-weir_status session_folder_make_room(const weir_sessions *sessions, const char *name, size_t n_bytes, weir_error *error)
+static weir_status make_room(const weir_sessions *sessions, const session_pending *other, const char *name, size_t n_bytes,
+                             weir_error *error)
 {
     weir_session_info *list = NULL;
     size_t             n = 0;
-    if (sessions->disk > 0 && n_bytes > (size_t)sessions->disk)
-        return weir_error_set(error, WEIR_EFULL, "a session of %zu bytes is more than memory.disk, %lld bytes; raise it", n_bytes,
-                              (long long)sessions->disk);
+    if (strcmp(other->name, name) == 0) return weir_error_set(error, WEIR_ECANCELED, "session %s is being written; try again", name);
     WEIR_TRY(session_folder_list(sessions, &list, &n, error));
-    const weir_status status = make_room_in(sessions, list, n, name, n_bytes, error);
+    const weir_status status = make_room_in(sessions, list, n, other, name, n_bytes, error);
     weir_memory_give(list);
     return status;
 }
 
-/* Its tokens are the first of the sequence's, under the same salt. */
-static bool is_beginning(const weir_sessions *sessions, const weir_session_info *info)
+weir_status session_folder_make_room(weir_sessions *sessions, int writer, const char *name, size_t n_bytes, weir_error *error)
+{
+    session_pending *const own = &sessions->pending[writer];
+    if (sessions->disk > 0 && n_bytes > (size_t)sessions->disk)
+        return weir_error_set(error, WEIR_EFULL, "a session of %zu bytes is more than memory.disk, %lld bytes; raise it", n_bytes,
+                              (long long)sessions->disk);
+    (void)pthread_mutex_lock(&sessions->folder_lock);
+    const weir_status status = make_room(sessions, &sessions->pending[SESSION_WRITERS - 1 - writer], name, n_bytes, error);
+    if (status == WEIR_OK) {
+        *own = (session_pending){ .bytes = n_bytes };
+        (void)snprintf(own->name, sizeof own->name, "%s", name);
+    }
+    (void)pthread_mutex_unlock(&sessions->folder_lock);
+    return status;
+}
+
+void session_folder_done(weir_sessions *sessions, int writer)
+{
+    (void)pthread_mutex_lock(&sessions->folder_lock);
+    sessions->pending[writer] = (session_pending){ 0 };
+    (void)pthread_mutex_unlock(&sessions->folder_lock);
+}
+
+/* Its tokens are the first of the text's, under the same salt. */
+static bool is_beginning(const weir_sessions *sessions, const weir_session_info *info, const weir_session_text *text)
 {
     weir_session_reader *reader = NULL;
     char                 salt[WEIR_PREFIX_SALT + 1];
@@ -187,13 +210,13 @@ static bool is_beginning(const weir_sessions *sessions, const weir_session_info 
     if (status == WEIR_OK && weir_session_header_of(reader)->n_tokens != info->n_tokens) status = WEIR_EFORMAT;
     if (status == WEIR_OK) status = weir_session_read_salt(reader, salt, NULL);
     if (status == WEIR_OK) status = weir_session_read_tokens(reader, tokens, sessions->n_vocab, NULL);
-    const bool is = status == WEIR_OK && strcmp(salt, sessions->salt) == 0 && memcmp(tokens, sessions->sequence.tokens, bytes) == 0;
+    const bool is = status == WEIR_OK && strcmp(salt, text->salt) == 0 && memcmp(tokens, text->tokens, bytes) == 0;
     weir_session_close(reader);
     weir_memory_give(tokens);
     return is;
 }
 
-void session_folder_drop_beginnings(const weir_sessions *sessions, const char *name)
+void session_folder_drop_beginnings(const weir_sessions *sessions, const weir_session_text *text, const char *name)
 {
     weir_session_info *list = NULL;
     size_t             n = 0;
@@ -201,7 +224,7 @@ void session_folder_drop_beginnings(const weir_sessions *sessions, const char *n
     for (size_t i = 0; i < n; i++) {
         const weir_session_info *const info = &list[i];
         if (!info->is_automatic || info->problem != WEIR_OK || strcmp(info->name, name) == 0) continue;
-        if (info->n_tokens <= sessions->sequence.n_computed && is_beginning(sessions, info)) drop_file(sessions, info->name);
+        if (info->n_tokens <= text->n_tokens && is_beginning(sessions, info, text)) drop_file(sessions, info->name);
     }
     weir_memory_give(list);
 }

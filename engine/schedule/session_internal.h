@@ -3,7 +3,25 @@
 #include <limits.h>
 
 #include "engine/schedule/job.h"
+#include "engine/schedule/saver.h"
 #include "engine/schedule/session_store.h"
+
+/* A kept text on its way to a file or from one. */
+typedef struct session_carrier {
+    weir_sequence    sequence; /* its pages and tokens; its table changes on the engine thread only */
+    char             salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
+    weir_prefix_mark marks[WEIR_SESSION_STATES]; /* [n_marks]: pinned (saving) or lent (restoring) */
+    int32_t          n_marks;
+} session_carrier;
+
+typedef struct session_entry session_entry; /* recall.c */
+
+/* A file that is being written: counts for the folder before it is there. */
+typedef struct session_pending {
+    char   name[WEIR_SESSION_NAME + 1]; /* "": none */
+    size_t bytes;
+} session_pending;
+enum { SESSION_WRITERS = 2 }; /* who saves because asked, and who saves under pressure */
 
 struct weir_sessions {
     char                 *folder;
@@ -11,11 +29,15 @@ struct weir_sessions {
     weir_service         *service;
     int32_t               limit, most_states, n_vocab;
     int64_t               disk;
-    pthread_mutex_t       lock; /* one is saved or restored at a time; guards what is below */
-    weir_sequence         sequence; /* its pages and tokens; its table changes on the engine thread only */
-    char                  salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
-    weir_prefix_mark      marks[WEIR_SESSION_STATES]; /* [n_marks]: pinned (saving) or lent (restoring) */
-    int32_t               n_marks;
+    pthread_mutex_t       lock; /* one is saved or restored at a time; guards `own` */
+    session_carrier       own;
+    weir_saver           *saver; /* NULL: nothing is saved under pressure */
+
+    pthread_mutex_t folder_lock; /* guards room in the folder and the index */
+    session_pending pending[SESSION_WRITERS];
+    session_entry  *entries; /* [most_entries] automatic files; on the ledger */
+    int32_t         n_entries, most_entries;
+    uint64_t        n_added;
 };
 
 /* session_folder.c */
@@ -23,7 +45,29 @@ typedef char                session_path[PATH_MAX];
 WEIR_MUST_CHECK weir_status session_path_of(session_path out, const weir_sessions *sessions, const char *name, weir_error *error);
 WEIR_MUST_CHECK weir_status session_folder_prepare(const weir_sessions *sessions, weir_error *error);
 WEIR_MUST_CHECK weir_status session_folder_list(const weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error);
-/* Deletes automatic files, those that were used longest ago first, until one of n_bytes may be added under `name`. */
-WEIR_MUST_CHECK weir_status session_folder_make_room(const weir_sessions *sessions, const char *name, size_t n_bytes, weir_error *error);
-/* Deletes automatic files whose text the sequence of `sessions` continues, other than `name`. */
-void session_folder_drop_beginnings(const weir_sessions *sessions, const char *name);
+/* Deletes automatic files, those that were used longest ago first, until one of n_bytes may be added under `name`, and keeps that room for
+ * this writer until session_folder_done. ECANCELED: the other one writes a file of this name. */
+WEIR_MUST_CHECK weir_status session_folder_make_room(weir_sessions *sessions, int writer, const char *name, size_t n_bytes,
+                                                     weir_error *error);
+void                        session_folder_done(weir_sessions *sessions, int writer);
+/* Deletes automatic files whose text is the beginning of this one, other than `name`. */
+void session_folder_drop_beginnings(const weir_sessions *sessions, const weir_session_text *text, const char *name);
+
+/* sessions.c */
+/* auto-DIGEST, so that the same text has the same file. */
+void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt);
+/* An automatic file of this text that can be used: it is marked as used now. */
+bool                        session_is_there(const weir_sessions *sessions, const char *name, const weir_session_text *text);
+WEIR_MUST_CHECK weir_status session_write_text(weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
+                                               weir_session_result *result, weir_error *error);
+WEIR_MUST_CHECK weir_status session_restore_named(weir_sessions *sessions, const char *name, weir_session_result *result,
+                                                  weir_error *error); /* lock held */
+
+/* It was used now: of automatic files the one that was used longest ago gives way first. */
+void session_touch(const weir_sessions *sessions, const char *name);
+
+/* recall.c: automatic files by what they begin with. */
+size_t                      session_index_bytes(int32_t limit);
+WEIR_MUST_CHECK weir_status session_index_open(weir_sessions *sessions, weir_error *error); /* of the files that are there */
+void                        session_index_close(weir_sessions *sessions);
+void                        session_index_add(weir_sessions *sessions, const char *name, const weir_session_text *text);

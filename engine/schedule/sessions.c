@@ -23,13 +23,13 @@
 static void enter(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    service->guest = &s->sequence;
+    service->guests[0] = &s->own.sequence;
 }
 
 static void leave(weir_service *service, void *user)
 {
     (void)user;
-    service->guest = NULL;
+    service->guests[0] = NULL;
 }
 
 weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options, weir_error *error)
@@ -44,9 +44,15 @@ weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options 
                           .n_vocab = options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
                           .disk = options->disk };
     (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_mutex_init(&s->folder_lock, NULL);
     weir_status status = s->folder != NULL ? session_folder_prepare(s, error) : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
-    if (status == WEIR_OK && s->service != NULL) status = weir_sequence_open(&s->sequence, s->service->store, s->service->ledger, 0, error);
+    if (status == WEIR_OK && s->service != NULL)
+        status = weir_sequence_open(&s->own.sequence, s->service->store, s->service->ledger, 0, error);
     if (status == WEIR_OK && s->service != NULL) weir_service_call(s->service, enter, s);
+    if (status == WEIR_OK && s->service != NULL && options->saves_unasked) {
+        status = session_index_open(s, error);
+        if (status == WEIR_OK) status = weir_saver_open(&s->saver, s, error);
+    }
     if (status != WEIR_OK)
         weir_sessions_close(s);
     else
@@ -57,8 +63,11 @@ weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options 
 void weir_sessions_close(weir_sessions *sessions)
 {
     if (sessions == NULL) return;
-    if (sessions->service != NULL && sessions->sequence.store != NULL) weir_service_call(sessions->service, leave, NULL);
-    weir_sequence_close(&sessions->sequence);
+    weir_saver_close(sessions->saver);
+    session_index_close(sessions);
+    if (sessions->service != NULL && sessions->own.sequence.store != NULL) weir_service_call(sessions->service, leave, NULL);
+    weir_sequence_close(&sessions->own.sequence);
+    (void)pthread_mutex_destroy(&sessions->folder_lock);
     (void)pthread_mutex_destroy(&sessions->lock);
     free(sessions->folder);
     free(sessions);
@@ -88,11 +97,11 @@ typedef struct wish { /* of one call */
 static void share_text(wish *w)
 {
     weir_sessions *const s = w->sessions;
-    w->hit = weir_prefix_take(s->service->prefix, &s->sequence, s->salt, s->sequence.n_tokens);
-    s->sequence.n_tokens = s->sequence.n_computed;
+    w->hit = weir_prefix_take(s->service->prefix, &s->own.sequence, s->own.salt, s->own.sequence.n_tokens);
+    s->own.sequence.n_tokens = s->own.sequence.n_computed;
     const int32_t most = s->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
-    s->n_marks = most > 0 ? weir_prefix_pin(s->service->prefix, &s->sequence, s->salt, s->marks, most) : 0;
-    w->status = s->sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
+    s->own.n_marks = most > 0 ? weir_prefix_pin(s->service->prefix, &s->own.sequence, s->own.salt, s->own.marks, most) : 0;
+    w->status = s->own.sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
 }
 
 static void take_wished(weir_service *service, void *user)
@@ -102,11 +111,11 @@ static void take_wished(weir_service *service, void *user)
     const weir_session_wish *const save = w->save;
     w->status = WEIR_ENOTFOUND;
     w->hit = (weir_prefix_hit){ .reason = "no request has named a text so, or it was dropped since" };
-    if (save->tokens == NULL && !weir_prefix_named(service->prefix, save->name, &s->sequence, s->salt)) return;
+    if (save->tokens == NULL && !weir_prefix_named(service->prefix, save->name, &s->own.sequence, s->own.salt)) return;
     if (save->tokens != NULL) {
-        memcpy(s->sequence.tokens, save->tokens, (size_t)save->n_tokens * sizeof *save->tokens);
-        s->sequence.n_tokens = save->n_tokens;
-        (void)snprintf(s->salt, sizeof s->salt, "%s", save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT);
+        memcpy(s->own.sequence.tokens, save->tokens, (size_t)save->n_tokens * sizeof *save->tokens);
+        s->own.sequence.n_tokens = save->n_tokens;
+        (void)snprintf(s->own.salt, sizeof s->own.salt, "%s", save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT);
     }
     share_text(w);
 }
@@ -116,7 +125,7 @@ static void take_next(weir_service *service, void *user)
     wish *const          w = user;
     weir_sessions *const s = w->sessions;
     w->status = WEIR_ENOTFOUND;
-    if (weir_prefix_next(service->prefix, w->cursor, &s->sequence, s->salt, s->name)) {
+    if (weir_prefix_next(service->prefix, w->cursor, &s->own.sequence, s->own.salt, s->own.name)) {
         share_text(w);
         if (w->status != WEIR_OK) w->status = WEIR_EMISMATCH; /* nothing of this one can be continued; there may be others */
     }
@@ -136,9 +145,9 @@ static void answer(weir_service *service, void *user)
 static void let_go(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    weir_prefix_unpin(service->prefix, s->marks, s->n_marks);
-    s->n_marks = 0;
-    weir_sequence_clear(&s->sequence);
+    weir_prefix_unpin(service->prefix, s->own.marks, s->own.n_marks);
+    s->own.n_marks = 0;
+    weir_sequence_clear(&s->own.sequence);
 }
 
 static bool is_tiered(const weir_sessions *s) { return weir_kv_store_spec(s->service->store)->n_disk_pages > 0; }
@@ -159,7 +168,7 @@ static int64_t piece_rows(const weir_sessions *s)
 static void grow(weir_service *service, void *user)
 {
     wish *const          w = user;
-    weir_sequence *const sequence = &w->sessions->sequence;
+    weir_sequence *const sequence = &w->sessions->own.sequence;
     if (is_tiered(w->sessions)) {
         weir_kv_commit(&sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS);
         const int64_t blocks = (w->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS - sequence->table.n_pages;
@@ -174,71 +183,86 @@ static void make_place(weir_service *service, void *user)
 {
     wish *const          w = user;
     weir_sessions *const s = w->sessions;
-    const int64_t        pages = weir_kv_pages_for(weir_kv_store_spec(service->store), s->sequence.n_tokens);
+    const int64_t        pages = weir_kv_pages_for(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
     w->status = WEIR_EFULL;
+    if (pages > weir_service_unclaimed_pages(service) && pages <= weir_service_unclaimed_pages(service) + weir_saver_held_pages(s->saver))
+        (void)weir_saver_give_way(s->saver);
     if (pages > weir_service_unclaimed_pages(service) || !weir_prefix_reclaim(service->prefix, pages)) return;
-    w->rows = s->sequence.n_tokens;
+    w->rows = s->own.sequence.n_tokens;
     if (is_tiered(s) && w->rows > piece_rows(s)) w->rows = piece_rows(s);
     grow(service, w);
     if (w->status != WEIR_OK) {
-        weir_sequence_clear(&s->sequence);
+        weir_sequence_clear(&s->own.sequence);
         return;
     }
     w->status = WEIR_EFULL;
     const int32_t want = w->n_states < s->most_states ? w->n_states : s->most_states;
-    while (s->n_marks < want) {
+    while (s->own.n_marks < want) {
         float *const state = weir_prefix_lend(service->prefix);
         if (state == NULL) break;
-        s->marks[s->n_marks++] = (weir_prefix_mark){ .state = state };
+        s->own.marks[s->own.n_marks++] = (weir_prefix_mark){ .state = state };
     }
-    if (s->n_marks > 0 || w->n_states == 0)
+    if (s->own.n_marks > 0 || w->n_states == 0)
         w->status = WEIR_OK;
     else
-        weir_sequence_clear(&s->sequence);
+        weir_sequence_clear(&s->own.sequence);
 }
 
 /* What was read is right: others may continue it from now on. */
 static void take_in(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    weir_kv_commit(&s->sequence.table, s->sequence.n_tokens);
-    s->sequence.n_computed = s->sequence.n_tokens;
-    (void)weir_prefix_keep(service->prefix, &s->sequence, s->salt, s->marks, s->n_marks, false);
-    weir_prefix_name(service->prefix, &s->sequence, s->salt, s->name);
-    s->n_marks = 0;
-    weir_sequence_clear(&s->sequence);
+    weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens);
+    s->own.sequence.n_computed = s->own.sequence.n_tokens;
+    (void)weir_prefix_keep(service->prefix, &s->own.sequence, s->own.salt, s->own.marks, s->own.n_marks, false);
+    weir_prefix_name(service->prefix, &s->own.sequence, s->own.salt, s->own.name);
+    weir_prefix_tried(service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens, s->own.sequence.n_tokens, s->own.salt);
+    s->own.n_marks = 0;
+    weir_sequence_clear(&s->own.sequence);
 }
 
 static void throw_away(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    for (int32_t i = 0; i < s->n_marks; i++) weir_prefix_give_back(service->prefix, s->marks[i].state);
-    s->n_marks = 0;
-    weir_sequence_clear(&s->sequence);
+    for (int32_t i = 0; i < s->own.n_marks; i++) weir_prefix_give_back(service->prefix, s->own.marks[i].state);
+    s->own.n_marks = 0;
+    weir_sequence_clear(&s->own.sequence);
 }
 
 /* ---- saving ---------------------------------------------------------------------------------------------------------- */
-/* Writes the text that the sequence shares. */
+weir_status session_write_text(weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
+                               weir_session_result *result, weir_error *error)
+{
+    const size_t bytes = weir_session_file_bytes(&sessions->identity, text->n_tokens, text->n_states, strlen(text->salt));
+    session_path path;
+    size_t       written = 0;
+    WEIR_TRY(session_path_of(path, sessions, name, error));
+    WEIR_TRY(session_folder_make_room(sessions, writer, name, bytes, error));
+    const weir_status status = weir_session_write(path, &sessions->identity, text, &written, error);
+    session_folder_done(sessions, writer);
+    if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
+    return status;
+}
+
+/* The text that the sequence shares. */
+static weir_session_text shared_text(const weir_sessions *s, bool is_automatic)
+{
+    return (weir_session_text){ .tokens = s->own.sequence.tokens,
+                                .n_tokens = s->own.sequence.n_computed,
+                                .n_states = s->own.n_marks,
+                                .salt = s->own.salt,
+                                .pages = s->own.sequence.table.pages,
+                                .page_stride = s->own.sequence.table.capacity,
+                                .spec = weir_kv_store_spec(s->service->store),
+                                .store = s->service->store,
+                                .states = s->own.marks,
+                                .is_automatic = is_automatic };
+}
+
 static weir_status write_shared(weir_sessions *s, const char *name, bool is_automatic, weir_session_result *result, weir_error *error)
 {
-    const weir_session_text text = { .tokens = s->sequence.tokens,
-                                     .n_tokens = s->sequence.n_computed,
-                                     .n_states = s->n_marks,
-                                     .salt = s->salt,
-                                     .pages = s->sequence.table.pages,
-                                     .page_stride = s->sequence.table.capacity,
-                                     .spec = weir_kv_store_spec(s->service->store),
-                                     .store = s->service->store,
-                                     .states = s->marks,
-                                     .is_automatic = is_automatic };
-    const size_t            bytes = weir_session_file_bytes(&s->identity, text.n_tokens, text.n_states, strlen(text.salt));
-    session_path            path;
-    size_t                  written = 0;
-    WEIR_TRY(session_path_of(path, s, name, error));
-    WEIR_TRY(session_folder_make_room(s, name, bytes, error));
-    WEIR_TRY(weir_session_write(path, &s->identity, &text, &written, error));
-    *result = (weir_session_result){ .n_tokens = text.n_tokens, .n_bytes = (int64_t)written };
-    return WEIR_OK;
+    const weir_session_text text = shared_text(s, is_automatic);
+    return session_write_text(s, 0, name, &text, result, error);
 }
 
 static weir_status check_wish(const weir_sessions *s, const weir_session_wish *save, weir_error *error)
@@ -267,37 +291,43 @@ weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish 
     return status;
 }
 
-/* auto-DIGEST, so that the same text has the same file. */
-static void name_text(weir_sessions *s)
+void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt)
 {
-    const XXH64_hash_t seed = XXH3_64bits(s->salt, strlen(s->salt));
-    const XXH64_hash_t hash = XXH3_64bits_withSeed(s->sequence.tokens, (size_t)s->sequence.n_computed * sizeof(int32_t), seed);
-    (void)snprintf(s->name, sizeof s->name, "auto-%016" PRIx64, (uint64_t)hash);
+    const XXH64_hash_t seed = XXH3_64bits(salt, strlen(salt));
+    const XXH64_hash_t hash = XXH3_64bits_withSeed(tokens, (size_t)n_tokens * sizeof *tokens, seed);
+    (void)snprintf(name, WEIR_PREFIX_NAME + 1, "auto-%016" PRIx64, (uint64_t)hash);
 }
 
-/* An automatic file of this text that can be used: it is marked as used now. */
-static bool is_there(const weir_sessions *s)
+void session_touch(const weir_sessions *sessions, const char *name)
+{
+    session_path path;
+    if (session_path_of(path, sessions, name, NULL) == WEIR_OK) (void)utimensat(AT_FDCWD, path, NULL, 0);
+}
+
+bool session_is_there(const weir_sessions *sessions, const char *name, const weir_session_text *text)
 {
     session_path         path;
     weir_session_reader *reader = NULL;
-    if (session_path_of(path, s, s->name, NULL) != WEIR_OK || weir_session_open(&reader, path, NULL) != WEIR_OK) return false;
+    if (session_path_of(path, sessions, name, NULL) != WEIR_OK || weir_session_open(&reader, path, NULL) != WEIR_OK) return false;
     const weir_session_header *const header = weir_session_header_of(reader);
-    const bool is = header->is_automatic && header->n_tokens == s->sequence.n_computed && header->n_states == s->n_marks &&
-                    weir_session_check(reader, &s->identity, NULL) == WEIR_OK && utimensat(AT_FDCWD, path, NULL, 0) == 0;
+    const bool is = header->is_automatic && header->n_tokens == text->n_tokens && header->n_states == text->n_states &&
+                    weir_session_check(reader, &sessions->identity, NULL) == WEIR_OK && utimensat(AT_FDCWD, path, NULL, 0) == 0;
     weir_session_close(reader);
     return is;
 }
 
 static bool save_shared(weir_sessions *s)
 {
-    weir_error          error = { 0 };
-    weir_session_result result;
-    const bool          is_named = s->name[0] != '\0';
-    if (!is_named) name_text(s);
-    bool is_saved = !is_named && is_there(s);
-    if (!is_saved) is_saved = write_shared(s, s->name, !is_named, &result, &error) == WEIR_OK;
-    if (!is_saved) weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)s->sequence.n_computed, error.text);
-    if (is_saved) session_folder_drop_beginnings(s, s->name);
+    weir_error              error = { 0 };
+    weir_session_result     result;
+    const bool              is_named = s->own.name[0] != '\0';
+    const weir_session_text text = shared_text(s, !is_named);
+    if (!is_named) session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt);
+    bool is_saved = !is_named && session_is_there(s, s->own.name, &text);
+    if (!is_saved) is_saved = session_write_text(s, 0, s->own.name, &text, &result, &error) == WEIR_OK;
+    if (!is_saved) weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)text.n_tokens, error.text);
+    if (is_saved && !is_named) session_index_add(s, s->own.name, &text);
+    if (is_saved) session_folder_drop_beginnings(s, &text, s->own.name);
     return is_saved;
 }
 
@@ -306,11 +336,12 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     enum { SHORTEST = WEIR_PAGE_TOKENS };
     weir_prefix_cursor cursor = { 0 };
     int32_t            n = 0;
+    weir_saver_pause(sessions->saver);
     (void)pthread_mutex_lock(&sessions->lock);
     for (int32_t tried = 0; tried < sessions->limit;) {
         wish w = { .sessions = sessions, .cursor = &cursor };
         weir_service_call(sessions->service, take_next, &w);
-        const bool is_worth_it = w.status == WEIR_OK && (sessions->sequence.n_computed >= SHORTEST || sessions->name[0] != '\0');
+        const bool is_worth_it = w.status == WEIR_OK && (sessions->own.sequence.n_computed >= SHORTEST || sessions->own.name[0] != '\0');
         if (is_worth_it) {
             n += save_shared(sessions);
             tried++;
@@ -319,6 +350,7 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
         if (w.status == WEIR_ENOTFOUND) break;
     }
     (void)pthread_mutex_unlock(&sessions->lock);
+    weir_saver_resume(sessions->saver);
     return n;
 }
 
@@ -330,10 +362,10 @@ static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int3
     if (n > s->service->info.window)
         return weir_error_set(error, WEIR_EFULL, "the session has %d tokens, the window here is %d; raise model.context", (int)n,
                               (int)s->service->info.window);
-    WEIR_TRY(weir_session_read_tokens(reader, s->sequence.tokens, s->n_vocab, error));
-    WEIR_TRY(weir_session_read_salt(reader, s->salt, error));
+    WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
+    WEIR_TRY(weir_session_read_salt(reader, s->own.salt, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
-    s->sequence.n_tokens = n;
+    s->own.sequence.n_tokens = n;
     return WEIR_OK;
 }
 
@@ -341,9 +373,9 @@ static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int3
 static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, weir_error *error)
 {
     const weir_kv_spec *const  spec = weir_kv_store_spec(s->service->store);
-    const weir_kv_table *const table = &s->sequence.table;
+    const weir_kv_table *const table = &s->own.sequence.table;
     if (!is_tiered(s)) return weir_session_read_pages(reader, table->pages, table->capacity, spec, error);
-    const int64_t n = s->sequence.n_tokens;
+    const int64_t n = s->own.sequence.n_tokens;
     int64_t       first = 0;
     for (;;) {
         const int64_t end = table->n_pages;
@@ -353,7 +385,7 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
         wish          w = { .sessions = s, .rows = rows < n ? rows : n };
         weir_service_call(s->service, grow, &w);
         if (w.status != WEIR_OK)
-            return weir_error_set(error, w.status, "no room for the %d tokens of session %s: %s", (int)n, s->name,
+            return weir_error_set(error, w.status, "no room for the %d tokens of session %s: %s", (int)n, s->own.name,
                                   w.error.text[0] != '\0' ? w.error.text : "others took it; try later");
         first = end;
     }
@@ -362,10 +394,10 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
 /* The last states of the file go to the slots; those before them pass through the first. */
 static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error)
 {
-    const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - s->n_marks;
+    const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - s->own.n_marks;
     float        *states[WEIR_SESSION_STATES];
-    for (int32_t i = 0; i < n; i++) states[i] = s->marks[i < skipped ? 0 : i - skipped].state;
-    for (int32_t i = 0; i < s->n_marks; i++) s->marks[i].at = places[skipped + i];
+    for (int32_t i = 0; i < n; i++) states[i] = s->own.marks[i < skipped ? 0 : i - skipped].state;
+    for (int32_t i = 0; i < s->own.n_marks; i++) s->own.marks[i].at = places[skipped + i];
     WEIR_TRY(weir_session_read_states(reader, states, error));
     return read_pages(s, reader, error);
 }
@@ -382,7 +414,7 @@ static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, w
         if (status != WEIR_OK)
             (void)weir_error_set(error, status,
                                  "no room for the %d tokens of session %s beside what runs now; try later, or raise memory.host",
-                                 (int)header->n_tokens, s->name);
+                                 (int)header->n_tokens, s->own.name);
     }
     if (status == WEIR_OK) status = read_memory(s, reader, places, error);
     weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, s);
@@ -390,7 +422,7 @@ static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, w
     return status;
 }
 
-static weir_status restore_named(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
+weir_status session_restore_named(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
 {
     weir_session_reader *reader = NULL;
     session_path         path;
@@ -398,8 +430,8 @@ static weir_status restore_named(weir_sessions *s, const char *name, weir_sessio
     const weir_status opened = weir_session_open(&reader, path, error);
     if (opened == WEIR_ENOTFOUND) return weir_error_set(error, opened, "there is no session %s", name);
     if (opened != WEIR_OK) return opened;
-    (void)snprintf(s->name, sizeof s->name, "%s", name);
-    if (weir_session_header_of(reader)->is_automatic) s->name[0] = '\0';
+    (void)snprintf(s->own.name, sizeof s->own.name, "%s", name);
+    if (weir_session_header_of(reader)->is_automatic) s->own.name[0] = '\0';
     const weir_status status = restore_from(s, reader, result, error);
     weir_session_close(reader);
     return status;
@@ -409,7 +441,7 @@ weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, wei
 {
     const int64_t start = weir_clock_ns();
     WEIR_TRY(begin(sessions, error));
-    const weir_status status = restore_named(sessions, name, result, error);
+    const weir_status status = session_restore_named(sessions, name, result, error);
     end(sessions);
     if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
     return status;
@@ -421,7 +453,7 @@ weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir
     weir_session_result result;
     (void)pthread_mutex_lock(&sessions->lock);
     weir_service_call(sessions->service, answer, &q);
-    const weir_status status = q.is_kept ? WEIR_OK : restore_named(sessions, name, &result, error);
+    const weir_status status = q.is_kept ? WEIR_OK : session_restore_named(sessions, name, &result, error);
     (void)pthread_mutex_unlock(&sessions->lock);
     return status == WEIR_ENOTFOUND ? WEIR_OK : status;
 }

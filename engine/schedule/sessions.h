@@ -58,6 +58,9 @@ WEIR_MUST_CHECK weir_status weir_sessions_restore(weir_sessions *sessions, const
                                                   weir_error *error);
 /* Restores it unless its text is kept, waiting for others; a name without a file is fine. What a request does that names its text. */
 WEIR_MUST_CHECK weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error);
+/* Restores the automatic file that begins these tokens furthest, if that is worth it beside what is kept: 512 tokens or more. Waits for others.
+ * What a request does that has no name, or whose name did not help. What fails is logged: the tokens can be computed. */
+void                        weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt);
 WEIR_MUST_CHECK weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error);
 /* *out [*n], by name; weir_memory_give frees it. Of damaged files only name and size are known. */
 WEIR_MUST_CHECK weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error);

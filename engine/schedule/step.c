@@ -46,14 +46,17 @@ int64_t weir_service_unclaimed_pages(const weir_service *service)
 }
 
 /* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its own rows. */
-static bool has_room(const weir_service *service, int64_t rows, int64_t more)
+static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_kv_pages_for(spec, most) <= weir_service_unclaimed_pages(service);
+    const int64_t             wanted = weir_kv_pages_for(spec, most), unclaimed = weir_service_unclaimed_pages(service);
+    if (wanted <= unclaimed) return true;
+    return wanted <= unclaimed + weir_saver_held_pages(service->saver) && weir_saver_give_way(service->saver) &&
+           wanted <= weir_service_unclaimed_pages(service);
 }
 
-static bool fits(const weir_service *service, const weir_job *job)
+static bool fits(weir_service *service, const weir_job *job)
 {
     return free_slots(service) >= job->request.n_choices && !any_stalled(service) && has_room(service, job->request.n_prompt, 1);
 }
@@ -452,6 +455,8 @@ void weir_service_publish(weir_service *service)
         service->stats.kept_states = kept.n_snapshots;
         service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;
+        service->stats.unsaved_tokens = kept.unsaved_tokens;
+        weir_saver_count(service->saver, &service->stats);
     }
     pthread_mutex_unlock(&service->lock);
 }
@@ -473,11 +478,15 @@ void weir_service_step(weir_service *service)
     const float *logits = NULL;
     weir_error   error = { 0 };
     weir_status  status = run_step(service, n_works, &logits, &error);
+    if (status == WEIR_EFULL && weir_saver_give_way(service->saver)) status = run_step(service, n_works, &logits, &error);
     while (status == WEIR_EFULL) {
         choice *const victim = youngest(service);
-        if (victim == NULL) break; /* a lone sequence always fits: the window is at most the pool */
-        preempt(service, victim);
-        n_works = plan(service);
+        if (victim == NULL && !weir_service_yield(service, n_works))
+            break; /* a lone sequence always fits: the window is at most the pool */
+        if (victim != NULL) {
+            preempt(service, victim);
+            n_works = plan(service);
+        }
         if (n_works == 0) return;
         status = run_step(service, n_works, &logits, &error);
     }

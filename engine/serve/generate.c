@@ -108,12 +108,15 @@ static bool on_event(void *user, const weir_event *event)
 /* ---- submitting (worker) -------------------------------------------------------------------------------------------- */
 
 /* What cannot be read from the disk is computed: the file stays for whoever looks into it. */
-static void resume(const weir_exchange *x, const char *session)
+static void resume(const weir_exchange *x, const weir_request *request)
 {
-    weir_error why = { 0 };
-    if (session == NULL || x->server->options.sessions == NULL) return;
-    if (weir_sessions_resume(x->server->options.sessions, session, &why) != WEIR_OK)
-        weir_log(WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id, session, why.text);
+    weir_error           why = { 0 };
+    weir_sessions *const sessions = x->server->options.sessions;
+    if (sessions == NULL) return;
+    if (request->session != NULL && weir_sessions_resume(sessions, request->session, &why) != WEIR_OK)
+        weir_log(WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id, request->session, why.text);
+    if (request->cache_prompt && !request->want_prompt_logprobs)
+        weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
 }
 
 static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *error)
@@ -141,7 +144,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
                             .callback = on_event,
                             .user = prompt,
     };
-    resume(x, request.session);
+    resume(x, &request);
     weir_turn_starts(x->server->options.tokenizer, request.prompt, prompt->ids.count, request.turn_starts, WEIR_TURN_STARTS);
     weir_job         *job = NULL;
     const weir_status status = weir_service_submit(x->server->options.service, &job, &request, error);

@@ -133,6 +133,13 @@ static weir_status write_all(weir_buffer *out, const weir_server *server, weir_s
     write_number(&json, "bytes", stats.kept_bytes);
     write_number(&json, "states", stats.kept_states);
     write_number(&json, "dropped_tokens", stats.dropped_tokens);
+    write_number(&json, "unsaved_tokens", stats.unsaved_tokens);
+    write_number(&json, "saved_texts", stats.saved_texts);
+    write_number(&json, "saved_tokens", stats.saved_tokens);
+    write_number(&json, "save_failures", stats.save_failures);
+    write_number(&json, "saves_given_up", stats.saves_given_up);
+    write_number(&json, "found_texts", stats.found_texts);
+    write_number(&json, "found_tokens", stats.found_tokens);
     weir_json_close(&json, '}');
     write_number(&json, "preemptions", stats.preemptions);
     write_number(&json, "evicted_tokens", stats.evicted_tokens);

@@ -116,6 +116,14 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
     WEIR_TRY(sample(w, "kept_bytes", "gauge", "Bytes of KV pages that only finished texts hold.", (double)stats->kept_bytes));
     WEIR_TRY(sample(w, "kept_states", "gauge", "Recurrent states of kept texts.", (double)stats->kept_states));
     WEIR_TRY(sample(w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.", (double)stats->dropped_tokens));
+    WEIR_TRY(sample(w, "unsaved_tokens_total", "counter", "Dropped tokens that no session file holds.", (double)stats->unsaved_tokens));
+    WEIR_TRY(sample(w, "sessions_saved_total", "counter", "Texts written to files because memory was short.", (double)stats->saved_texts));
+    WEIR_TRY(sample(w, "sessions_saved_tokens_total", "counter", "Their tokens.", (double)stats->saved_tokens));
+    WEIR_TRY(sample(w, "sessions_save_failures_total", "counter", "Such texts that could not be written.", (double)stats->save_failures));
+    WEIR_TRY(sample(w, "sessions_given_up_total", "counter", "Such texts whose memory was needed before they were written.",
+                    (double)stats->saves_given_up));
+    WEIR_TRY(sample(w, "sessions_found_total", "counter", "Files restored because a prompt began like them.", (double)stats->found_texts));
+    WEIR_TRY(sample(w, "sessions_found_tokens_total", "counter", "Prompt tokens that they held.", (double)stats->found_tokens));
     WEIR_TRY(sample(w, "preemptions_total", "counter", "Times a sequence gave its pages back.", (double)stats->preemptions));
     WEIR_TRY(sample(w, "steps_total", "counter", "Steps of the engine.", (double)stats->steps));
     WEIR_TRY(sample(w, "batch_rows_total", "counter", "Rows computed by all steps.", (double)stats->batch_rows));

@@ -77,6 +77,12 @@ weir_status weir_sessions_restore(weir_sessions *s, const char *name, weir_sessi
     return info != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
 }
 
+/* Automatic files are no matter of the wire. */
+void weir_sessions_recall(weir_sessions *s, const int32_t *tokens, int32_t n_tokens, const char *salt)
+{
+    (void)s, (void)tokens, (void)n_tokens, (void)salt;
+}
+
 weir_status weir_sessions_resume(weir_sessions *s, const char *name, weir_error *error)
 {
     weir_session_result result;

@@ -283,6 +283,57 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
 }
 
+TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
+{
+    open(4 * 20, 100, 8); // a block is 4 pages: 64 tokens in all layers and heads
+    keep(text(320, 1), nullptr);
+    keep(text(320, 2), "mine");
+    keep(text(128, 3), nullptr);
+    weir_sequence s = sequence({});
+    char          salt[WEIR_PREFIX_SALT + 1];
+    ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 8, 192, &s, salt)) << "so many are free";
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 20, 321, &s, salt)) << "no text is that long";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, 4 * 9, 192, &s, salt));
+    EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
+    EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
+    EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, salt), 320);
+    EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, "mine"), 0);
+    ASSERT_EQ(weir_prefix_hold(prefix_, &s, salt), 320);
+    sound();
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 4 * 7) << "it is held";
+    weir_prefix_tried(prefix_, s.tokens, 320, 320, salt);
+    weir_sequence_clear(&s);
+    sound();
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 13, 192, &s, salt)) << "five blocks go before the next text";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, 4 * 14, 192, &s, salt));
+    EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
+    EXPECT_STREQ(salt, "mine");
+    weir_sequence_clear(&s);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, 4 * 13)) << "holding was no use of it: it goes first";
+    EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 0);
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 0);
+
+    // What was saved and goes on: the new tokens alone count. What another text shares is not lost with this one.
+    keep(text(320, 2), "mine");
+    weir_prefix_tried(prefix_, text(320, 2).data(), 320, 320, "mine");
+    keep(text(448, 2), "mine");
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 20, 129, &s, salt));
+    EXPECT_TRUE(weir_prefix_endangered(prefix_, 4 * 20, 128, &s, salt));
+    EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
+    weir_sequence_clear(&s);
+    weir_prefix_tried(prefix_, text(128, 3).data(), 128, 0, nullptr);
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, 4 * 20, 128, &s, salt));
+    EXPECT_EQ(s.n_tokens, 448);
+    weir_sequence_clear(&s);
+    Text other = text(448, 2);
+    for (size_t i = 384; i < other.size(); i++) other[i] = -1;
+    keep(other, "mine");
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 20, 128, &s, salt));
+    weir_sequence_close(&s);
+}
+
 TEST_P(Prefix, RandomSchedules)
 {
     for (int seed = 1; seed <= 20; seed++) {

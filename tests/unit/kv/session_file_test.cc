@@ -111,14 +111,21 @@ struct Text {
         }
         for (int i = 0; i < n_states; i++) marks.push_back({ (i + 1) * n_tokens / n_states, states[(size_t)i].data() });
     }
-    weir_status write(const std::string &path, weir_error *error) const
+    weir_status write(const std::string &path, weir_error *error, const weir_session_source *source = nullptr) const
     {
-        const weir_session_text text = {
-            tokens.data(), (int32_t)tokens.size(), (int32_t)marks.size(), salt.c_str(), table.data(), stride, &spec, nullptr, marks.data(),
-            false
-        };
-        size_t            bytes = 0;
-        const weir_status status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
+        const weir_session_text text = { tokens.data(),
+                                         (int32_t)tokens.size(),
+                                         (int32_t)marks.size(),
+                                         salt.c_str(),
+                                         table.data(),
+                                         stride,
+                                         &spec,
+                                         nullptr,
+                                         marks.data(),
+                                         source,
+                                         false };
+        size_t                  bytes = 0;
+        const weir_status       status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
         if (status == WEIR_OK) {
             EXPECT_EQ(bytes, std::filesystem::file_size(path));
             EXPECT_EQ(bytes, weir_session_file_bytes(&identity, (int32_t)tokens.size(), (int32_t)marks.size(), salt.size()));
@@ -201,6 +208,47 @@ class SessionFile : public ::testing::Test {
     std::string folder_, path_;
     weir_error  error_ = {};
 };
+
+/* Hands out copies of a text until it is taken away. */
+struct Lender {
+    const Text         *text = nullptr;
+    int                 n_left = INT32_MAX;
+    std::vector<char>   memory = std::vector<char>(weir_session_copy_bytes(&spec));
+    weir_session_source source = { page, state, this, memory.data() };
+    static weir_status  page(void *user, void *bytes, int64_t block, int64_t head, weir_error *error)
+    {
+        Lender *const self = static_cast<Lender *>(user);
+        if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
+        EXPECT_EQ((uintptr_t)bytes % WEIR_SPILL_ALIGNMENT, 0u);
+        memcpy(bytes, self->text->table[(size_t)(head * self->text->stride + block)], page_of((size_t)head));
+        return WEIR_OK;
+    }
+    static weir_status state(void *user, void *bytes, int32_t index, size_t at, size_t n, weir_error *error)
+    {
+        Lender *const self = static_cast<Lender *>(user);
+        if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
+        memcpy(bytes, (const char *)self->text->marks[(size_t)index].state + at, n);
+        return WEIR_OK;
+    }
+};
+
+TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
+{
+    Text   text(1000, 16, 7);
+    Lender lender;
+    text.identity.state_bytes = 516;
+    lender.text = &text;
+    ASSERT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
+    EXPECT_EQ(read_all(path_, &error_, &text), WEIR_OK) << error_.text;
+    std::filesystem::remove(path_);
+    for (const int n : { 0, 5, 16, 17, 40, 111 }) { // of 16 states and 96 pages
+        lender.n_left = n;
+        EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_ECANCELED) << n;
+        EXPECT_EQ(n_files(), 0u) << n;
+    }
+    lender.n_left = 112;
+    EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
+}
 
 TEST_F(SessionFile, RoundTripIsTheSameBits)
 {

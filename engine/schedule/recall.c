@@ -1,0 +1,273 @@
+/* engine/schedule/recall.c - automatic files found by what is in them. Nobody names them, so a prompt is compared with what they begin with:
+ * hashes of their first 512, 1024, 2048 ... tokens say which may be of use, their tokens say how much. The index is a hint: a file that
+ * is gone is found out when it is opened. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/schedule/session_internal.h"
+#include "offload/ledger.h"
+
+enum { LEVELS = 16, MOST_ENTRIES = 1024, CANDIDATES = 4 };
+
+struct session_entry {
+    char     name[WEIR_SESSION_NAME + 1];
+    int32_t  n_tokens;
+    uint64_t starts[LEVELS]; /* [levels_of(n_tokens)] of the first 512 << level tokens and the salt */
+    uint64_t added; /* its order: the first ones give way */
+};
+
+static int32_t levels_of(int32_t n_tokens)
+{
+    int32_t n = 0;
+    while (n < LEVELS && (int64_t)WEIR_SAVED_TOKENS << n <= n_tokens) n++;
+    return n;
+}
+
+/* Each over the one before and the tokens since. Returns the number of levels; 0 when there are too few tokens. */
+static int32_t hash_starts(uint64_t out[LEVELS], const int32_t *tokens, int32_t n_tokens, const char *salt)
+{
+    const int32_t n = levels_of(n_tokens);
+    uint64_t      hash = XXH3_64bits(salt, strlen(salt));
+    for (int32_t i = 0, at = 0; i < n; i++) {
+        const int32_t end = WEIR_SAVED_TOKENS << i;
+        hash = XXH3_64bits_withSeed(tokens + at, (size_t)(end - at) * sizeof *tokens, hash);
+        out[i] = hash;
+        at = end;
+    }
+    return n;
+}
+
+/* ---- the index ----------------------------------------------------------------------------------------------------- */
+static int32_t most_entries(int32_t limit) { return limit < MOST_ENTRIES ? limit : MOST_ENTRIES; }
+
+size_t session_index_bytes(int32_t limit) { return (size_t)most_entries(limit) * sizeof(session_entry); }
+
+/* The entry of this name, else a free one, else the first that was added. Folder locked. */
+static session_entry *place_for(weir_sessions *s, const char *name)
+{
+    session_entry *oldest = s->entries;
+    for (session_entry *e = s->entries; e < s->entries + s->n_entries; e++) {
+        if (strcmp(e->name, name) == 0) return e;
+        if (e->added < oldest->added) oldest = e;
+    }
+    return s->n_entries < s->most_entries ? &s->entries[s->n_entries++] : oldest;
+}
+
+void session_index_add(weir_sessions *sessions, const char *name, const weir_session_text *text)
+{
+    session_entry entry = { .n_tokens = text->n_tokens };
+    if (sessions->entries == NULL || hash_starts(entry.starts, text->tokens, text->n_tokens, text->salt) == 0) return;
+    memcpy(entry.name, name, strlen(name) + 1);
+    (void)pthread_mutex_lock(&sessions->folder_lock);
+    entry.added = ++sessions->n_added;
+    *place_for(sessions, name) = entry;
+    (void)pthread_mutex_unlock(&sessions->folder_lock);
+}
+
+static void forget(weir_sessions *s, const char *name)
+{
+    (void)pthread_mutex_lock(&s->folder_lock);
+    for (int32_t i = 0; i < s->n_entries; i++)
+        if (strcmp(s->entries[i].name, name) == 0) s->entries[i] = s->entries[--s->n_entries];
+    (void)pthread_mutex_unlock(&s->folder_lock);
+}
+
+/* What a file holds, as far as it is needed to judge it. */
+typedef struct contents {
+    int32_t *tokens; /* [n_tokens], to be given back */
+    int32_t  n_tokens, n_states;
+    char     salt[WEIR_PREFIX_SALT + 1];
+    int32_t  places[WEIR_SESSION_STATES];
+} contents;
+
+static weir_status read_contents(contents *out, const weir_sessions *s, const char *name)
+{
+    session_path         path;
+    weir_session_reader *reader = NULL;
+    *out = (contents){ 0 };
+    WEIR_TRY(session_path_of(path, s, name, NULL));
+    weir_status status = weir_session_open(&reader, path, NULL);
+    if (status == WEIR_OK) status = weir_session_check(reader, &s->identity, NULL);
+    if (status == WEIR_OK) {
+        const weir_session_header *const header = weir_session_header_of(reader);
+        out->n_tokens = header->n_tokens;
+        out->n_states = header->n_states;
+        if (!header->is_automatic || header->n_tokens > s->service->info.window) status = WEIR_EMISMATCH;
+    }
+    if (status == WEIR_OK) {
+        out->tokens = weir_memory_take((size_t)out->n_tokens * sizeof *out->tokens);
+        status = out->tokens != NULL ? weir_session_read_tokens(reader, out->tokens, s->n_vocab, NULL) : WEIR_ENOMEM;
+    }
+    if (status == WEIR_OK) status = weir_session_read_salt(reader, out->salt, NULL);
+    if (status == WEIR_OK) status = weir_session_read_places(reader, out->places, NULL);
+    weir_session_close(reader);
+    if (status != WEIR_OK) {
+        weir_memory_give(out->tokens);
+        out->tokens = NULL;
+    }
+    return status;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const int64_t left = ((const weir_session_info *)a)->changed_ns, right = ((const weir_session_info *)b)->changed_ns;
+    return (left > right) - (left < right);
+}
+
+/* Files of earlier processes count too; of too many the newest. */
+static void add_files(weir_sessions *s)
+{
+    weir_session_info *list = NULL;
+    size_t             n = 0;
+    if (session_folder_list(s, &list, &n, NULL) != WEIR_OK) return;
+    if (n > 0) qsort(list, n, sizeof *list, by_age);
+    for (size_t i = n > (size_t)s->most_entries ? n - (size_t)s->most_entries : 0; i < n; i++) {
+        contents found;
+        if (!list[i].is_automatic || list[i].problem != WEIR_OK || read_contents(&found, s, list[i].name) != WEIR_OK) continue;
+        session_index_add(s, list[i].name, &(weir_session_text){ .tokens = found.tokens, .n_tokens = found.n_tokens, .salt = found.salt });
+        weir_memory_give(found.tokens);
+    }
+    weir_memory_give(list);
+}
+
+weir_status session_index_open(weir_sessions *sessions, weir_error *error)
+{
+    WEIR_TRY(weir_ledger_alloc(sessions->service->ledger, (void **)&sessions->entries, WEIR_ACCOUNT_TOKENS,
+                               session_index_bytes(sessions->limit), error));
+    sessions->most_entries = most_entries(sessions->limit);
+    add_files(sessions);
+    return WEIR_OK;
+}
+
+void session_index_close(weir_sessions *sessions)
+{
+    if (sessions->entries != NULL)
+        weir_ledger_free(sessions->service->ledger, sessions->entries, WEIR_ACCOUNT_TOKENS, session_index_bytes(sessions->limit));
+    sessions->entries = NULL;
+}
+
+/* ---- finding ------------------------------------------------------------------------------------------------------- */
+typedef struct prompt {
+    const int32_t *tokens;
+    int32_t        n_tokens, n_levels;
+    const char    *salt;
+    uint64_t       starts[LEVELS];
+    int32_t        n_kept; /* rows of it that memory has */
+} prompt;
+
+typedef struct candidate {
+    char     name[WEIR_SESSION_NAME + 1];
+    int32_t  n_most; /* tokens that it can have in common */
+    uint64_t added;
+} candidate;
+
+/* More than this level's tokens, and fewer than the next one's, are equal. */
+static int32_t most_common(const session_entry *e, const prompt *p)
+{
+    const int32_t n_levels = levels_of(e->n_tokens) < p->n_levels ? levels_of(e->n_tokens) : p->n_levels;
+    const int32_t shorter = e->n_tokens < p->n_tokens ? e->n_tokens : p->n_tokens;
+    int32_t       n = 0;
+    while (n < n_levels && e->starts[n] == p->starts[n]) n++;
+    return n == 0 ? 0 : n == n_levels ? shorter : (WEIR_SAVED_TOKENS << n) - 1;
+}
+
+static bool is_better(const candidate *a, const candidate *b)
+{
+    return a->n_most > b->n_most || (a->n_most == b->n_most && a->added > b->added);
+}
+
+/* The most promising ones, best first. */
+static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[CANDIDATES])
+{
+    int32_t n = 0;
+    (void)pthread_mutex_lock(&s->folder_lock);
+    for (const session_entry *e = s->entries; e < s->entries + s->n_entries; e++) {
+        candidate one = { .n_most = most_common(e, p), .added = e->added };
+        int32_t   at = n;
+        if (one.n_most < WEIR_SAVED_TOKENS) continue;
+        memcpy(one.name, e->name, sizeof one.name);
+        while (at > 0 && is_better(&one, &out[at - 1])) at--;
+        if (at == CANDIDATES) continue;
+        if (n < CANDIDATES) n++;
+        for (int32_t k = n - 1; k > at; k--) out[k] = out[k - 1];
+        out[at] = one;
+    }
+    (void)pthread_mutex_unlock(&s->folder_lock);
+    return n;
+}
+
+/* Rows that the prompt could go on from, were this file's text kept. */
+static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
+{
+    contents found;
+    int32_t  n = 0;
+    if (read_contents(&found, s, name) != WEIR_OK) {
+        forget(s, name);
+        return 0;
+    }
+    while (n < found.n_tokens && n < p->n_tokens && found.tokens[n] == p->tokens[n]) n++;
+    if (strcmp(found.salt, p->salt) != 0) n = 0;
+    weir_memory_give(found.tokens);
+    if (s->identity.state_bytes == 0) return n;
+    int32_t last = 0;
+    for (int32_t i = 0; i < found.n_states; i++)
+        if (found.places[i] <= n) last = found.places[i];
+    return last;
+}
+
+static void ask_reach(weir_service *service, void *user)
+{
+    prompt *const p = user;
+    p->n_kept = weir_prefix_reach(service->prefix, p->tokens, p->n_tokens, p->salt);
+}
+
+static void count(weir_service *service, void *user)
+{
+    (void)pthread_mutex_lock(&service->lock);
+    service->stats.found_texts++;
+    service->stats.found_tokens += *(const int32_t *)user;
+    (void)pthread_mutex_unlock(&service->lock);
+}
+
+/* Sessions locked: nobody else restores the same meanwhile. */
+static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int32_t n)
+{
+    const char *best = NULL;
+    int32_t     best_rows = 0;
+    weir_service_call(s->service, ask_reach, p);
+    for (int32_t i = 0; i < n; i++) {
+        if (list[i].n_most < p->n_kept + WEIR_SAVED_TOKENS || list[i].n_most <= best_rows) continue;
+        const int32_t rows = rows_of(s, p, list[i].name);
+        if (rows < p->n_kept + WEIR_SAVED_TOKENS || rows <= best_rows) continue;
+        best = list[i].name;
+        best_rows = rows;
+    }
+    weir_session_result result;
+    weir_error          error = { 0 };
+    if (best == NULL) return;
+    const weir_status status = session_restore_named(s, best, &result, &error);
+    if (status == WEIR_OK) {
+        session_touch(s, best);
+        weir_service_call(s->service, count, &best_rows);
+        return;
+    }
+    weir_log(WEIR_LOG_WARNING, "a prompt of %d tokens is computed though session %s holds %d of them: %s", (int)p->n_tokens, best,
+             (int)best_rows, error.text);
+    if (status != WEIR_EFULL) forget(s, best);
+}
+
+void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt)
+{
+    prompt    p = { .tokens = tokens, .n_tokens = n_tokens, .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
+    candidate list[CANDIDATES];
+    if (sessions->entries == NULL || n_tokens < WEIR_SAVED_TOKENS || strlen(p.salt) > WEIR_PREFIX_SALT) return;
+    p.n_levels = hash_starts(p.starts, tokens, n_tokens, p.salt);
+    const int32_t n = find_candidates(sessions, &p, list);
+    if (n == 0) return;
+    (void)pthread_mutex_lock(&sessions->lock);
+    restore_best(sessions, &p, list, n);
+    (void)pthread_mutex_unlock(&sessions->lock);
+}

@@ -1,0 +1,325 @@
+#include "engine/schedule/saver.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/schedule/session_internal.h"
+#include "offload/ledger.h"
+
+enum { REASONS = 8, TRIES = 4 /* texts that one look finds not worth a file */ };
+
+struct weir_saver {
+    weir_sessions    *sessions;
+    weir_ledger_payer payer;
+    /* ---- the engine thread's */
+    session_carrier    text;
+    int32_t            n_whole; /* tokens of the text that was looked at: the last of them may be of no use */
+    bool               is_busy, is_taken_away, is_paused;
+    int64_t            reserve, seen_free; /* pages; seen_free: when nothing was found */
+    int64_t            seen_tokens;        /* that were kept then */
+    weir_service_stats counts;             /* only fields that weir_saver_count copies */
+    /* ---- handed over with has_work */
+    weir_session_text   file;
+    weir_session_source source;
+    /* ---- the writing thread's */
+    bool     is_written;
+    uint64_t reasons[REASONS];     /* of failures that were logged */
+    int32_t  n_reasons;
+
+    pthread_t       thread;
+    bool            has_thread;
+    pthread_mutex_t lock; /* guards the fields below, and the pages and states of `text` while it is written */
+    pthread_cond_t  changed;
+    bool            has_work, is_gone, is_closing;
+};
+
+/* ---- the writing thread ------------------------------------------------------------------------------------------- */
+static weir_status refuse(const weir_saver *s, weir_error *error)
+{
+    return s->is_gone || s->is_closing ? weir_error_set(error, WEIR_ECANCELED, "its memory was needed first") : WEIR_OK;
+}
+
+static weir_status copy_page(void *user, void *bytes, int64_t block, int64_t head, weir_error *error)
+{
+    weir_saver *const          s = user;
+    const weir_kv_table *const table = &s->text.sequence.table;
+    (void)pthread_mutex_lock(&s->lock);
+    weir_status status = refuse(s, error);
+    if (status == WEIR_OK)
+        status = weir_kv_page_copy(s->sessions->service->store, bytes, table->pages[head * table->capacity + block], head, error);
+    (void)pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static weir_status copy_state(void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error)
+{
+    weir_saver *const s = user;
+    (void)pthread_mutex_lock(&s->lock);
+    const weir_status status = refuse(s, error);
+    if (status == WEIR_OK) memcpy(bytes, (const char *)s->text.marks[state].state + at, n);
+    (void)pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* Paths differ from text to text, what is wrong stands behind the last colon. Once per reason. */
+static void log_failure(weir_saver *s, const weir_error *why)
+{
+    const char *const last = strrchr(why->text, ':'), *const reason = last != NULL ? last : why->text;
+    const uint64_t hash = XXH3_64bits(reason, strcspn(reason, "0123456789"));
+    for (int32_t i = 0; i < s->n_reasons && i < REASONS; i++)
+        if (s->reasons[i] == hash) return;
+    s->reasons[s->n_reasons++ % REASONS] = hash;
+    weir_log(WEIR_LOG_WARNING, "a text of %d tokens is dropped without a file of it, as others may be for this reason: %s",
+             (int)s->file.n_tokens, why->text);
+}
+
+static void write_file(weir_saver *s)
+{
+    weir_error          error = { 0 };
+    weir_session_result result = { 0 };
+    weir_status         status = WEIR_OK;
+    char                name[WEIR_PREFIX_NAME + 1];
+    session_name_text(name, s->file.tokens, s->file.n_tokens, s->file.salt);
+    if (!session_is_there(s->sessions, name, &s->file))
+        status = session_write_text(s->sessions, SESSION_WRITERS - 1, name, &s->file, &result, &error);
+    s->is_written = status == WEIR_OK;
+    if (s->is_written) {
+        session_index_add(s->sessions, name, &s->file);
+        session_folder_drop_beginnings(s->sessions, &s->file, name);
+    } else if (status != WEIR_ECANCELED) {
+        log_failure(s, &error);
+    }
+}
+
+static void finish(weir_service *service, void *user);
+
+static void *write_files(void *user)
+{
+    weir_saver *const s = user;
+    (void)weir_payer_set(&s->payer.payer);
+    (void)pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->has_work && !s->is_closing) (void)pthread_cond_wait(&s->changed, &s->lock);
+        if (!s->has_work) break;
+        (void)pthread_mutex_unlock(&s->lock);
+        write_file(s);
+        weir_service_call(s->sessions->service, finish, s);
+        (void)pthread_mutex_lock(&s->lock);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- the engine thread -------------------------------------------------------------------------------------------- */
+static void let_go(weir_saver *s)
+{
+    weir_prefix_unpin(s->sessions->service->prefix, s->text.marks, s->text.n_marks);
+    s->text.n_marks = 0;
+    weir_sequence_clear(&s->text.sequence);
+}
+
+/* Each text is tried once, whatever came of it, but for one whose memory was taken away. */
+static void finish(weir_service *service, void *user)
+{
+    weir_saver *const s = user;
+    if (!s->is_taken_away) {
+        weir_prefix_tried(service->prefix, s->file.tokens, s->n_whole, s->is_written ? s->file.n_tokens : 0, s->file.salt);
+        let_go(s);
+        s->counts.saved_texts += s->is_written;
+        s->counts.saved_tokens += s->is_written ? s->file.n_tokens : 0;
+        s->counts.save_failures += !s->is_written;
+    }
+    s->is_busy = false;
+    s->seen_free = INT64_MAX;
+    (void)pthread_mutex_lock(&s->lock);
+    s->has_work = false;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+/* Takes the text up, unless nobody could go on with enough of it. */
+static bool begin(weir_saver *s)
+{
+    weir_prefix *const     prefix = s->sessions->service->prefix;
+    session_carrier *const text = &s->text;
+    s->n_whole = text->sequence.n_tokens;
+    if (weir_prefix_hold(prefix, &text->sequence, text->salt) < WEIR_SAVED_TOKENS) {
+        weir_prefix_tried(prefix, text->sequence.tokens, s->n_whole, 0, text->salt);
+        weir_sequence_clear(&text->sequence);
+        return false;
+    }
+    text->sequence.n_tokens = text->sequence.n_computed;
+    const int32_t most = s->sessions->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
+    text->n_marks = most > 0 ? weir_prefix_pin(prefix, &text->sequence, text->salt, text->marks, most) : 0;
+    s->file = (weir_session_text){ .tokens = text->sequence.tokens,
+                                   .n_tokens = text->sequence.n_computed,
+                                   .n_states = text->n_marks,
+                                   .salt = text->salt,
+                                   .spec = weir_kv_store_spec(s->sessions->service->store),
+                                   .states = text->marks,
+                                   .source = &s->source,
+                                   .is_automatic = true };
+    s->is_busy = true;
+    s->is_taken_away = false;
+    (void)pthread_mutex_lock(&s->lock);
+    s->has_work = true;
+    s->is_gone = false;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
+/* A look costs a pass over the tree: none while nothing was kept and few pages were taken since the last one. */
+void weir_saver_tend(weir_saver *s)
+{
+    enum { SHARE = 32 };
+    if (s == NULL || s->is_busy || s->is_paused) return;
+    weir_service *const     service = s->sessions->service;
+    const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
+    const int64_t           free = weir_kv_store_free_pages(service->store), written = kept.n_tokens + kept.dropped_tokens;
+    if (free >= s->reserve || (written == s->seen_tokens && free + s->reserve / SHARE >= s->seen_free)) return;
+    for (int i = 0; i < TRIES; i++) {
+        if (!weir_prefix_endangered(service->prefix, s->reserve, WEIR_SAVED_TOKENS, &s->text.sequence, s->text.salt)) {
+            s->seen_tokens = written;
+            s->seen_free = free;
+            return;
+        }
+        if (begin(s)) return;
+    }
+}
+
+int64_t weir_saver_held_pages(const weir_saver *s)
+{
+    if (s == NULL || !s->is_busy || s->is_taken_away) return 0;
+    return weir_kv_pages_for(weir_kv_store_spec(s->sessions->service->store), s->text.sequence.n_computed);
+}
+
+bool weir_saver_give_way(weir_saver *s)
+{
+    if (weir_saver_held_pages(s) == 0) return false;
+    (void)pthread_mutex_lock(&s->lock);
+    s->is_gone = true;
+    let_go(s);
+    (void)pthread_mutex_unlock(&s->lock);
+    s->is_taken_away = true;
+    const int64_t n = ++s->counts.saves_given_up;
+    if ((n & (n - 1)) == 0)
+        weir_log(WEIR_LOG_INFO, "memory was needed sooner than a text of %d tokens could be saved (%" PRId64 " times so far)",
+                 (int)s->file.n_tokens, n);
+    return true;
+}
+
+void weir_saver_count(const weir_saver *s, weir_service_stats *stats)
+{
+    if (s == NULL) return;
+    stats->saved_texts = s->counts.saved_texts;
+    stats->saved_tokens = s->counts.saved_tokens;
+    stats->save_failures = s->counts.save_failures;
+    stats->saves_given_up = s->counts.saves_given_up;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------- */
+static void enter(weir_service *service, void *user)
+{
+    weir_saver *const s = user;
+    service->guests[1] = &s->text.sequence;
+    service->saver = s;
+}
+
+static void leave(weir_service *service, void *user)
+{
+    (void)user;
+    service->guests[1] = NULL;
+    service->saver = NULL;
+}
+
+weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_error *error)
+{
+    weir_service *const       service = sessions->service;
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const int64_t             window = weir_kv_pages_for(spec, spec->max_rows);
+    weir_saver *const         s = calloc(1, sizeof *s);
+    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
+    s->sessions = sessions;
+    s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
+    s->reserve = window < spec->n_pages / 2 ? window : spec->n_pages / 2; /* the next prompt may be as long as the window */
+    s->seen_free = INT64_MAX;
+    weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->changed, NULL);
+    weir_status status = weir_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
+    if (status == WEIR_OK)
+        status = weir_ledger_alloc(service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS, weir_session_copy_bytes(spec), error);
+    if (status == WEIR_OK) {
+        s->has_thread = pthread_create(&s->thread, NULL, write_files, s) == 0;
+        if (!s->has_thread) status = weir_error_set(error, WEIR_ENOMEM, "the thread that saves texts cannot be started");
+    }
+    if (status == WEIR_OK) weir_service_call(service, enter, s);
+    if (status != WEIR_OK)
+        weir_saver_close(s);
+    else
+        *out = s;
+    return status;
+}
+
+size_t weir_sessions_saver_bytes(int32_t limit, const weir_kv_spec *spec)
+{
+    return session_index_bytes(limit) + weir_session_copy_bytes(spec);
+}
+
+void weir_sessions_settle(weir_sessions *sessions)
+{
+    weir_saver_pause(sessions->saver);
+    weir_saver_resume(sessions->saver);
+}
+
+void weir_saver_close(weir_saver *saver)
+{
+    if (saver == NULL) return;
+    if (saver->has_thread) {
+        weir_service_call(saver->sessions->service, leave, NULL);
+        (void)pthread_mutex_lock(&saver->lock);
+        saver->is_closing = true;
+        (void)pthread_cond_broadcast(&saver->changed);
+        (void)pthread_mutex_unlock(&saver->lock);
+        (void)pthread_join(saver->thread, NULL);
+    }
+    weir_service *const service = saver->sessions->service;
+    if (saver->source.memory != NULL)
+        weir_ledger_free(service->ledger, saver->source.memory, WEIR_ACCOUNT_TOKENS,
+                         weir_session_copy_bytes(weir_kv_store_spec(service->store)));
+    weir_sequence_close(&saver->text.sequence);
+    (void)pthread_cond_destroy(&saver->changed);
+    (void)pthread_mutex_destroy(&saver->lock);
+    free(saver);
+}
+
+static void hold_off(weir_service *service, void *user)
+{
+    (void)service;
+    ((weir_saver *)user)->is_paused = true;
+}
+
+static void go_on(weir_service *service, void *user)
+{
+    ((weir_saver *)user)->is_paused = false;
+    weir_service_publish(service);
+}
+
+void weir_saver_pause(weir_saver *saver)
+{
+    if (saver == NULL) return;
+    weir_service_call(saver->sessions->service, hold_off, saver);
+    (void)pthread_mutex_lock(&saver->lock);
+    while (saver->has_work) (void)pthread_cond_wait(&saver->changed, &saver->lock);
+    (void)pthread_mutex_unlock(&saver->lock);
+}
+
+void weir_saver_resume(weir_saver *saver)
+{
+    if (saver != NULL) weir_service_call(saver->sessions->service, go_on, saver);
+}
