@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
+#include "engine/kv/residency.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/evaluate.h"
 #include "offload/bandwidth.h"
+#include "offload/ledger.h"
 
-enum { MAX_REPEATS = 32 };
+enum { MAX_REPEATS = 32, WARM_UP = 4 /* tokens decoded before those that count */ };
 
 /* Resident bytes now, 0 where it cannot be read. The peak that the kernel keeps would count the buffers that measure bandwidth. */
 static size_t resident_bytes(void)
@@ -76,11 +78,53 @@ static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats, 
     double rates[MAX_REPEATS], warm_up;
     *out = (weir_bench_rate){ 0 };
     if (n == 0) return WEIR_OK;
-    WEIR_TRY(timed(b, decode && n > 4 ? 4 : n, decode, &warm_up, error));
+    WEIR_TRY(timed(b, decode && n > WARM_UP ? WARM_UP : n, decode, &warm_up, error));
     for (int32_t i = 0; i < n_repeats; i++) WEIR_TRY(timed(b, n, decode, &rates[i], error));
     *out = summarise(rates, n_repeats);
     const size_t resident = resident_bytes();
     if (resident > b->peak_rss) b->peak_rss = resident;
+    return WEIR_OK;
+}
+
+/* The rows of a depth, without computing what stands before them. */
+static weir_status fill(bench *b, weir_sequence *sequence, int32_t n, weir_error *error)
+{
+    weir_runner *const runner = weir_engine_runner(b->engine);
+    while (n > 0) {
+        const int32_t most = weir_runner_limits_of(runner)->rows, rows = n < most ? n : most;
+        weir_work     work = { .sequence = sequence, .n_rows = rows };
+        memcpy(sequence->tokens + sequence->n_tokens, b->tokens, (size_t)rows * sizeof *b->tokens);
+        sequence->n_tokens += rows;
+        weir_error        why = { 0 };
+        const weir_status status = weir_runner_fill(runner, &work, &why);
+        if (status != WEIR_OK)
+            return weir_error_set(error, status, "%d rows of noise: %s", (int)sequence->n_tokens,
+                                  why.text[0] != '\0' ? why.text : "no KV pages left (memory.host)");
+        weir_runner_tend(runner, &work, 1);
+        n -= rows;
+    }
+    return WEIR_OK;
+}
+
+/* Bytes that came from the disk since opening. */
+static int64_t disk_reads(const bench *b)
+{
+    const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(b->engine));
+    return moved.bytes_read + moved.bytes_back;
+}
+
+/* Decoding, with what it read from the disk and how fast that disk is. */
+static weir_status measure_decode(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)
+{
+    weir_kv_store *const store = weir_engine_store(b->engine);
+    double               before, after;
+    WEIR_TRY(weir_bench_disk_speed(&before, store, &b->base, error));
+    const int64_t reads = disk_reads(b), n = options->n_generate;
+    WEIR_TRY(measure(b, options->n_generate, true, options->n_repeats, &row->decode, error));
+    if (n > 0) row->disk_bytes = (size_t)((disk_reads(b) - reads) / (n * options->n_repeats + (n > WARM_UP ? WARM_UP : n)));
+    WEIR_TRY(weir_bench_disk_speed(&after, store, &b->base, error));
+    row->disk_bandwidth = before > 0.0 && after > 0.0 ? 0.5 * (before + after) : before + after;
+    if (row->disk_bandwidth > 0.0) row->disk_share = row->decode.median * (double)row->disk_bytes / (row->disk_bandwidth * 1e9);
     return WEIR_OK;
 }
 
@@ -94,11 +138,11 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
     const int32_t  n_threads = weir_stream_threads(weir_engine_stream(b->engine));
     weir_bandwidth before = { 0 }, after = { 0 };
     const int32_t  grow = row->depth - b->base.n_tokens;
-    if (grow > 0) WEIR_TRY(compute(b, &b->base, grow, false, error));
+    if (grow > 0) WEIR_TRY(options->synthetic_kv ? fill(b, &b->base, grow, error) : compute(b, &b->base, grow, false, error));
     WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
-    WEIR_TRY(measure(b, options->n_generate, true, options->n_repeats, &row->decode, error));
+    WEIR_TRY(measure_decode(b, options, row, error));
     WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
-    WEIR_TRY(measure(b, options->n_prompt, false, options->n_repeats, &row->prefill, error));
+    WEIR_TRY(measure(b, options->synthetic_kv ? 0 : options->n_prompt, false, options->n_repeats, &row->prefill, error));
     row->step_bytes = weir_model_decode_bytes(weir_engine_model(b->engine));
     row->kv_bytes = kv_bytes_at(b->engine, row->depth + options->n_generate / 2);
     row->bandwidth = 0.5 * (before.median + after.median);
@@ -149,7 +193,9 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, co
     const size_t            window = (size_t)weir_engine_plan_of(engine)->window, state = weir_model_recurrent_bytes(model);
     *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)),
                                 .weight_bytes = weir_model_weight_bytes(model),
-                                .kv_pool_bytes = weir_engine_plan_of(engine)->kv };
+                                .kv_pool_bytes = weir_engine_plan_of(engine)->kv,
+                                .has_disk = weir_engine_plan_of(engine)->kv_disk_pages > 0,
+                                .synthetic_kv = options->synthetic_kv };
     if (getloadavg(&out->machine_load, 1) != 1) out->machine_load = 0.0;
     WEIR_TRY(check_options(options, engine, error));
     b.tokens = calloc(window, sizeof *b.tokens);
@@ -159,6 +205,10 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, co
     if (status == WEIR_OK) status = weir_sequence_open(&b.work, weir_engine_store(engine), weir_engine_ledger(engine), state, error);
     if (status == WEIR_OK) status = run_rows(&b, options, out, progress, error);
     out->peak_rss = b.peak_rss;
+    weir_ledger_state memory;
+    weir_ledger_read(weir_engine_ledger(engine), &memory);
+    out->memory_cap = memory.cap[WEIR_TIER_HOST];
+    out->memory_peak = memory.peak[WEIR_TIER_HOST];
     weir_sequence_close(&b.work);
     weir_sequence_close(&b.base);
     free(b.tokens);

@@ -176,6 +176,11 @@ static const weir_option bench_options[] = {
       .max = 1 << 24,
       .help = "Tokens already in the KV store, one row of results each: 0,8192. Default: 0." },
     { .name = "repeat", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 1000, .help = "Measurements per figure. Default: 5." },
+    { .name = "synthetic-kv",
+      .type = WEIR_OPTION_FLAG,
+      .help =
+          "Fill the KV rows of each depth with noise instead of computing a prompt that long, and measure no prompt: decoding at depths "
+          "that would take too long to reach." },
     KEY_OPTION("chunk", "N", "batch.chunk"),
     { .name = "explain",
       .type = WEIR_OPTION_FLAG,
@@ -223,6 +228,16 @@ static const weir_option kv_quality_options[] = {
       .min = 1,
       .max = INT32_MAX,
       .help = "At most so many windows. Default: all." },
+    { .name = "items",
+      .value = "LIST",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are counted with each format." },
+    { .name = "item-limit",
+      .value = "N",
+      .type = WEIR_OPTION_INT,
+      .min = 1,
+      .max = INT32_MAX,
+      .help = "At most so many questions of each file. Default: all." },
 };
 GROUP(kv_quality, "Input");
 
@@ -314,6 +329,7 @@ static const weir_command commands[] = {
       .usage = "[options]",
       .run = weir_run_bench,
       .summary = "Measures prefill and decode speed, with the machine's read bandwidth beside them.",
+      .details = "With memory.disk also what each token reads from the disk, and how fast that disk is.",
       .groups = { &bench, &model } },
     { .name = "eval retrieval",
       .usage = "--items FILE [options]",
@@ -328,7 +344,7 @@ static const weir_command commands[] = {
     { .name = "eval kv-quality",
       .usage = "--text FILE [options]",
       .run = weir_run_eval_kv_quality,
-      .summary = "Measures what each KV format costs against f32: perplexity, divergence of the next token, bytes.",
+      .summary = "Measures what each KV format costs against f32: perplexity, divergence of the next token, bytes, exact answers.",
       .details = "kv.wide_layers and kv.wide_format apply to every format.",
       .groups = { &kv_quality, &json, &model } },
 };

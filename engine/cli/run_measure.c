@@ -49,11 +49,33 @@ int weir_run_logits(const weir_arguments *arguments)
 }
 
 /* ---- bench ----------------------------------------------------------------------------------------------- */
+static void print_speed(const weir_bench_row *row)
+{
+    const weir_bench_rate *const prefill = &row->prefill, *const decode = &row->decode;
+    if (prefill->median > 0.0)
+        (void)printf("%8d %12.1f (%.1f..%.1f)", (int)row->depth, prefill->median, prefill->least, prefill->most);
+    else
+        (void)printf("%8d %26s", (int)row->depth, "-");
+    (void)printf(" %12.2f (%.2f..%.2f) %10.1f %9.1f %7.1f %%", decode->median, decode->least, decode->most,
+                 (double)(row->step_bytes + row->kv_bytes) * 1e-6, row->bandwidth, 100.0 * row->bandwidth_share);
+}
+
 static void print_row(const weir_bench_row *row)
 {
-    (void)printf("%8d %12.1f (%.1f..%.1f) %12.2f (%.2f..%.2f) %10.1f %9.1f %7.1f %%\n", (int)row->depth, row->prefill.median,
-                 row->prefill.least, row->prefill.most, row->decode.median, row->decode.least, row->decode.most,
-                 (double)(row->step_bytes + row->kv_bytes) * 1e-6, row->bandwidth, 100.0 * row->bandwidth_share);
+    print_speed(row);
+    (void)printf("\n");
+    (void)fflush(stdout);
+}
+
+/* With a disk three columns more. */
+static void print_disk_row(const weir_bench_row *row)
+{
+    print_speed(row);
+    (void)printf(" %10.1f", (double)row->disk_bytes * 1e-6);
+    if (row->disk_bandwidth > 0.0)
+        (void)printf(" %9.2f %7.1f %%\n", row->disk_bandwidth, 100.0 * row->disk_share);
+    else
+        (void)printf(" %9s %9s\n", "-", "-");
     (void)fflush(stdout);
 }
 
@@ -62,25 +84,34 @@ static json_t *rate_json(const weir_bench_rate *rate)
     return json_pack("{s:f, s:f, s:f}", "median", rate->median, "min", rate->least, "max", rate->most);
 }
 
+static json_t *row_json(const weir_bench_row *row, const weir_bench_report *report)
+{
+    json_t *const out =
+        json_pack("{s:i, s:o, s:I, s:I, s:f, s:f}", "depth", (int)row->depth, "decode_tokens_per_second", rate_json(&row->decode),
+                  "bytes_per_decoded_token", (json_int_t)(row->step_bytes + row->kv_bytes), "kv_bytes", (json_int_t)row->kv_bytes,
+                  "bandwidth_gb_per_second", row->bandwidth, "bandwidth_share", row->bandwidth_share);
+    if (!report->synthetic_kv) (void)json_object_set_new(out, "prefill_tokens_per_second", rate_json(&row->prefill));
+    if (!report->has_disk) return out;
+    const bool measured = row->disk_bandwidth > 0.0;
+    (void)json_object_set_new(out, "disk_bytes_per_decoded_token", json_integer((json_int_t)row->disk_bytes));
+    (void)json_object_set_new(out, "disk_gb_per_second", measured ? json_real(row->disk_bandwidth) : json_null());
+    (void)json_object_set_new(out, "disk_share", measured ? json_real(row->disk_share) : json_null());
+    return out;
+}
+
 static json_t *report_json(const weir_bench_report *report, const weir_engine *engine, const weir_bench_options *options,
                            double load_seconds)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
     json_t *const          rows = json_array();
-    for (int32_t i = 0; i < report->n_rows; i++) {
-        const weir_bench_row *const row = &report->rows[i];
-        (void)json_array_append_new(rows, json_pack("{s:i, s:o, s:o, s:I, s:I, s:f, s:f}", "depth", (int)row->depth,
-                                                    "prefill_tokens_per_second", rate_json(&row->prefill), "decode_tokens_per_second",
-                                                    rate_json(&row->decode), "bytes_per_decoded_token",
-                                                    (json_int_t)(row->step_bytes + row->kv_bytes), "kv_bytes", (json_int_t)row->kv_bytes,
-                                                    "bandwidth_gb_per_second", row->bandwidth, "bandwidth_share", row->bandwidth_share));
-    }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:f, s:s, s:o}", "model", plan->model, "arch", plan->arch,
-                     "threads", (int)report->n_threads, "prompt", (int)options->n_prompt, "gen", (int)options->n_generate, "repeats",
-                     (int)options->n_repeats, "bandwidth_gb_per_second", report->bandwidth_median, "load_seconds", load_seconds,
-                     "peak_rss_bytes", (json_int_t)report->peak_rss, "weight_bytes", (json_int_t)report->weight_bytes, "kv_pool_bytes",
-                     (json_int_t)report->kv_pool_bytes, "machine_load", report->machine_load, "activations",
-                     plan->f32_activations ? "f32" : "fast", "rows", rows);
+    for (int32_t i = 0; i < report->n_rows; i++) (void)json_array_append_new(rows, row_json(&report->rows[i], report));
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:b, s:o}", "model", plan->model, "arch",
+                     plan->arch, "threads", (int)report->n_threads, "prompt", (int)options->n_prompt, "gen", (int)options->n_generate,
+                     "repeats", (int)options->n_repeats, "bandwidth_gb_per_second", report->bandwidth_median, "load_seconds", load_seconds,
+                     "peak_rss_bytes", (json_int_t)report->peak_rss, "memory_cap_bytes", (json_int_t)report->memory_cap,
+                     "memory_peak_bytes", (json_int_t)report->memory_peak, "weight_bytes", (json_int_t)report->weight_bytes,
+                     "kv_pool_bytes", (json_int_t)report->kv_pool_bytes, "machine_load", report->machine_load, "activations",
+                     plan->f32_activations ? "f32" : "fast", "synthetic_kv", report->synthetic_kv, "rows", rows);
 }
 
 static void read_bench_options(weir_bench_options *options, const weir_arguments *arguments)
@@ -91,6 +122,8 @@ static void read_bench_options(weir_bench_options *options, const weir_arguments
                                      .n_generate = (int32_t)weir_argument_int(arguments, "gen", 64),
                                      .n_repeats = (int32_t)weir_argument_int(arguments, "repeat", 5),
                                      .n_depths = n > 0 ? (int32_t)n : 1 };
+    options->synthetic_kv = weir_argument_given(arguments, "synthetic-kv");
+    if (options->synthetic_kv) options->n_prompt = 0;
     for (size_t i = 0; i < n; i++) options->depths[i] = (int32_t)depths[i];
 }
 
@@ -98,21 +131,27 @@ static int run_bench(const weir_engine *engine, const weir_arguments *arguments,
 {
     weir_error        error = { 0 };
     weir_bench_report report;
-    const bool        as_json = weir_argument_given(arguments, "json");
+    const bool        as_json = weir_argument_given(arguments, "json"), has_disk = weir_engine_plan_of(engine)->kv_disk_pages > 0;
     if (!as_json) {
         const weir_plan *const plan = weir_engine_plan_of(engine);
         (void)printf("%s (%s), %d threads, weights %.1f MB, activations %s, loaded in %.2f s\n", plan->model, plan->arch,
                      (int)weir_stream_threads(weir_engine_stream(engine)), (double)plan->weights * 1e-6,
                      plan->f32_activations ? "f32" : "fast", load_seconds);
-        (void)printf("%8s %26s %26s %10s %9s %9s\n", "depth", "prefill tok/s (min..max)", "decode tok/s (min..max)", "MB/token", "GB/s",
+        if (options->synthetic_kv)
+            (void)printf("synthetic KV: the rows of each depth are noise, nothing was computed for them; there is no prefill rate\n");
+        (void)printf("%8s %26s %26s %10s %9s %9s", "depth", "prefill tok/s (min..max)", "decode tok/s (min..max)", "MB/token", "GB/s",
                      "of limit");
+        if (has_disk) (void)printf(" %10s %9s %9s", "disk MB", "disk GB/s", "of disk");
+        (void)printf("\n");
     }
-    const weir_status status = weir_bench_run(&report, engine, options, as_json ? NULL : print_row, &error);
+    const weir_status status = weir_bench_run(&report, engine, options, as_json ? NULL : has_disk ? print_disk_row : print_row, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     if (as_json) return print_json(report_json(&report, engine, options, load_seconds));
     (void)printf("peak memory %.1f MB, KV pool %.1f MB, machine load before %.2f; medians of %d; GB/s is the read bandwidth measured "
                  "beside each row\n",
                  (double)report.peak_rss * 1e-6, (double)report.kv_pool_bytes * 1e-6, report.machine_load, (int)options->n_repeats);
+    if (has_disk)
+        (void)printf("disk MB are read per decoded token, disk GB/s is the speed of reading the same pages alone, in the same pieces\n");
     return WEIR_EXIT_OK;
 }
 

@@ -76,6 +76,8 @@ size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments)
     return spec->n_disk_pages > 0 && spec->n_layers > 0 ? measure(spec, segments).bytes + sizeof(weir_kv_staging) : 0;
 }
 
+size_t weir_kv_staging_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
+
 /* Widest first. */
 static void lay_out(weir_kv_staging *s, const weir_kv_staging_limits *limits)
 {

@@ -21,7 +21,9 @@ typedef struct weir_kv_staging_limits {
 } weir_kv_staging_limits;
 
 /* What the account activations holds. */
-size_t                      weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments);
+size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments);
+/* It reads so many bytes at a time, where as many follow each other in the file. */
+size_t                      weir_kv_staging_read_bytes(const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec, const weir_kv_staging_limits *limits,
                                                  weir_ledger *ledger, weir_error *error);
 void                        weir_kv_staging_close(weir_kv_staging *staging); /* NULL-safe; between steps */

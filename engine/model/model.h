@@ -94,6 +94,11 @@ void                        weir_workspace_close(weir_workspace *workspace);
 WEIR_MUST_CHECK weir_status weir_model_forward(const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
                                                const float **logits, weir_error *error);
 
+/* Writes noise to the KV rows of every segment, as a step writes what it computes: each value is drawn from a normal distribution of mean 0 and
+ * deviation 1, as normed keys have it, and follows from its place alone. For measurements: nothing else is computed, recurrent memory stays. */
+WEIR_MUST_CHECK weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *workspace, const weir_batch *batch,
+                                                  weir_error *error);
+
 #ifdef __cplusplus
 }
 #endif

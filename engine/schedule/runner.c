@@ -239,6 +239,20 @@ weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_wo
     return n_failed < n_works ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
 }
 
+weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error)
+{
+    weir_sequence *const sequence = work->sequence;
+    runner->problem = NULL;
+    WEIR_TRY(make_room(runner, work, 1, error));
+    WEIR_TRY(reserve_rows(runner, work, 1));
+    if (work->failed) return weir_error_set(error, WEIR_EIO, "%s", runner->problem);
+    const weir_batch batch = build_batch(runner, work, 1);
+    WEIR_TRY(weir_model_fill_noise(runner->model, runner->workspace, &batch, error));
+    sequence->n_computed += work->n_rows;
+    weir_kv_commit(&sequence->table, sequence->n_computed);
+    return WEIR_OK;
+}
+
 weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks, weir_error *error)
 {
     return weir_tiers_make_room(store, &runner->company, NULL, 0, runner->limits.hot, n_blocks, error);

@@ -42,6 +42,8 @@ int64_t                     weir_runner_n_vocab(const weir_runner *runner);
  * all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits,
                                              weir_error *error);
+/* The rows of the work get noise for KV and count as computed (weir_model_fill_noise); the rest is as for a step. */
+WEIR_MUST_CHECK weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *error);
 /* With a disk: what is in memory beside the sequences of a step, and may leave it for them. */
 void weir_runner_share(weir_runner *runner, const weir_company *company);
 /* Between steps: n_blocks fit in memory afterwards, or EFULL. */

@@ -43,6 +43,13 @@ Outcome run(std::vector<std::string> words)
     return outcome;
 }
 
+/* The first number behind this name. */
+double number(const std::string &json, const std::string &name)
+{
+    const size_t at = json.find("\"" + name + "\": ");
+    return at == std::string::npos ? -1.0 : atof(json.c_str() + at + name.size() + 4);
+}
+
 /* Standard input is a pipe that holds `text`, written while it is read. */
 class Piped {
   public:
@@ -151,6 +158,75 @@ TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
     EXPECT_EQ(measure("q8").code, 2);
     EXPECT_EQ(measure("q8_0,").code, 2);
     EXPECT_EQ(measure("").code, 2);
+}
+
+// The rows of the depth are noise that went the way of computed ones: coded, counted, some of them on the disk, and attention reads them.
+TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
+{
+    const auto bench = [&](const char *format, const char *depth, const char *memory, std::vector<std::string> more) {
+        std::vector<std::string> words = { "bench", "--model", demo, "--depth", depth, "--gen", "4", "--repeat", "1", "--synthetic-kv" };
+        words.insert(words.end(), { "--set", "kernels.threads=1", "--set", std::string("kv.format=") + format });
+        if (memory != nullptr)
+            words.insert(words.end(), { "--set", "memory.disk=64MiB", "--set", "memory.disk_dir=" + folder_, "--set", memory });
+        words.insert(words.end(), more.begin(), more.end());
+        return run(words);
+    };
+    const Outcome whole = bench("f16", "2000", nullptr, { "--json" });
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    EXPECT_SAYS(whole.out, "\"synthetic_kv\": true");
+    EXPECT_EQ(whole.out.find("disk"), std::string::npos) << whole.out;
+    EXPECT_EQ(whole.out.find("prefill_tokens"), std::string::npos) << whole.out;
+    for (const char *const format : { "f16", "int8/kivi4" }) {
+        const Outcome tiered = bench(format, "16000", strcmp(format, "f16") == 0 ? "memory.host=23MiB" : "memory.host=22MiB", { "--json" });
+        ASSERT_EQ(tiered.code, 0) << tiered.err;
+        EXPECT_GT(number(tiered.out, "disk_bytes_per_decoded_token"), 1e6) << tiered.out;
+        EXPECT_LT(number(tiered.out, "disk_bytes_per_decoded_token"), number(tiered.out, "kv_bytes") * 1.2) << tiered.out;
+        EXPECT_GT(number(tiered.out, "disk_gb_per_second"), 0) << tiered.out;
+        EXPECT_GT(number(tiered.out, "disk_share"), 0) << tiered.out;
+        EXPECT_GT(number(tiered.out, "memory_peak_bytes"), 0);
+        EXPECT_LE(number(tiered.out, "memory_peak_bytes"), number(tiered.out, "memory_cap_bytes"));
+    }
+    const Outcome text = bench("f16", "500", "memory.host=64MiB", {});
+    ASSERT_EQ(text.code, 0) << text.err;
+    EXPECT_SAYS(text.out, "there is no prefill rate");
+    EXPECT_SAYS(text.out, "disk GB/s");
+}
+
+TEST_F(Commands, KvQualityCountsAnswersToo)
+{
+    std::string text, items;
+    for (int i = 0; i < 100; i++) text += "One two three " + std::to_string(i) + ". ";
+    for (const char *const what : { "red house", "old bridge", "black boat", "last harbour" }) {
+        const std::string fact = std::string("The number of the ") + what + " is 48" + std::to_string(items.size() % 90 + 10) + ".";
+        items += R"({"context": "It was late when they came home. )" + fact +
+                 R"( Nobody spoke.", "questions": [["What is the number of the )" + what + R"(?", ")" +
+                 (items.empty() ? "Nobody knows." : fact) + "\"]]}\n";
+    }
+    const std::string file = put("t", text), facts = put("facts.jsonl", items), more_facts = put("more.facts.jsonl", items);
+    const auto        measure = [&](const std::string &list, std::vector<std::string> more) {
+        std::vector<std::string> words = { "eval", "kv-quality", "--model", demo, "--text", file, "--window", "64", "--limit", "1" };
+        words.insert(words.end(), { "--formats", "f16,turbo2", "--item-limit", "3", "--items", list });
+        words.insert(words.end(), more.begin(), more.end());
+        return run(words);
+    };
+    const Outcome o = measure(facts + "," + more_facts, { "--json" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_SAYS(o.out, "\"file\": \"more.facts.jsonl\"");
+    for (const char *format : { "f16", "turbo2" }) {
+        const Outcome alone = run({ "eval", "retrieval", "--model", demo, "--items", facts, "--limit", "3", "--json", "--set",
+                                    std::string("kv.format=") + format });
+        ASSERT_EQ(alone.code, 0) << alone.err;
+        const std::string row = o.out.substr(o.out.find(std::string("\"format\": \"") + format));
+        EXPECT_EQ(number(row, "items"), 3) << row;
+        EXPECT_EQ(number(row, "right"), number(alone.out, "right")) << format << ": " << o.out;
+        if (strcmp(format, "f16") == 0) EXPECT_EQ(number(row, "right"), 2) << "all but the one that nobody knows";
+    }
+    const Outcome table = measure(facts, {});
+    ASSERT_EQ(table.code, 0) << table.err;
+    EXPECT_SAYS(table.out, "facts\n");
+    EXPECT_SAYS(table.out, "2/3\n");
+    EXPECT_EQ(measure(folder_ + "/none.jsonl", {}).code, 1);
+    EXPECT_EQ(measure(facts + ",", {}).code, 2);
 }
 
 TEST_F(Commands, EvaluationsReadStandardInput)
