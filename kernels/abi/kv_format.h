@@ -86,6 +86,17 @@ typedef struct weir_kv_pair {
     weir_kv_format k, v;
 } weir_kv_pair;
 
+/* Pages 0 .. n_pages - 1 of every text have this pair, whatever the others of their layer have; n_pages 0: there are none such. */
+typedef struct weir_kv_sinks {
+    weir_kv_pair pair;
+    int32_t      n_pages;
+} weir_kv_sinks;
+
+static inline weir_kv_pair weir_kv_pair_at(weir_kv_pair others, weir_kv_sinks sinks, int64_t page)
+{
+    return page < sinks.n_pages ? sinks.pair : others;
+}
+
 enum {
     WEIR_KV_GROUP = 32,    /* dims or tokens that share a scale */
     WEIR_KV_DIM_MAX = 576, /* MLA's latent rows                 */
@@ -160,6 +171,23 @@ static inline const char *weir_kv_format_reject(weir_kv_format format, weir_kv_s
     if (scheme == WEIR_KV_TURBO && ((dim & (dim - 1)) != 0 || dim < 16 || dim > WEIR_KV_TURBO_DIM_MAX))
         return "takes head widths that are powers of two from 16 to 512";
     return NULL;
+}
+
+/* The same for pages with sinks among them, in terms of both sides. */
+static inline const char *weir_kv_pages_reject(weir_kv_pair others, weir_kv_sinks sinks, int64_t key_dim, int64_t value_dim)
+{
+    const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
+    const char        *why = weir_kv_format_reject(others.k, WEIR_KV_K, key_dim);
+    if (!why) why = weir_kv_format_reject(others.v, WEIR_KV_V, value_dim);
+    if (!why) why = weir_kv_format_reject(first.k, WEIR_KV_K, key_dim);
+    return why ? why : weir_kv_format_reject(first.v, WEIR_KV_V, value_dim);
+}
+
+/* Some page needs open rows. */
+static inline bool weir_kv_any_open(weir_kv_pair others, weir_kv_sinks sinks)
+{
+    const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
+    return weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v) || weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v);
 }
 
 /* ---- layout ------------------------------------------------------------------------------------------------------- */

@@ -148,7 +148,8 @@ typedef struct weir_kv_segment {
 
 /* Stores new K and V rows into their pages in the pages' formats. Rows of formats that need it go to the open pages, which also hold the
  * page's earlier rows; the row of token 63 closes its page. Rows of a sequence come in ascending order; any cut gives the same bytes.
- * Each page that a row falls into is there, and its open page if a format needs one.
+ * Each page that a row falls into is there, and its open page if a format needs one. The first pages of a text have the formats of `sinks`, the others
+ * k_format and v_format; so in all ops that take both.
  * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
  * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the same bytes
  * errors : EUNSUPPORTED if a format does not take the width                                                                     */
@@ -157,6 +158,7 @@ typedef struct weir_kv_write_args {
     const weir_kv_segment *segments;
     int64_t                n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
     weir_kv_format         k_format, v_format;
+    weir_kv_sinks          sinks;
 } weir_kv_write_args;
 
 /* Rows of the pages as f32: what eviction scores, packs and checks look at. Position p of a segment gives row first_row + p - n_past. Parts that
@@ -168,6 +170,7 @@ typedef struct weir_kv_read_args {
     const weir_kv_segment *segments;
     int64_t                n_segments, n_kv_heads, key_dim, value_dim, k_stride, v_stride;
     weir_kv_format         k_format, v_format;
+    weir_kv_sinks          sinks;
 } weir_kv_read_args;
 
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's position (and p > position - window if window > 0)
@@ -190,6 +193,7 @@ typedef struct weir_attention_args {
     int32_t                window; /* 0: all */
     float                  scale;
     weir_kv_format         k_format, v_format; /* of the pages, any pair */
+    weir_kv_sinks          sinks; /* of the first pages, any pair */
     float                 *carry; /* NULL: one call does all, and what follows is not looked at */
     int32_t                first_split, end_split;
     bool                   is_last;

@@ -11,11 +11,13 @@
  * of the splits: the totals then come from and go to the carry.
  *
  * Formats: attention_formats.h says how tiles are read. A row reads its own page wide where the format has open pages, so there the units are cut
- * at pages. Turbo's K meets queries that are rotated alike, turbo's V is turned back when the sum is done: once per row, not per position.
+ * at pages. Turbo's K meets queries that are rotated alike, turbo's V is turned back when the sum is done: once per row, not per position. Where only the
+ * sinks are turbo's, or all pages but the sinks, the tiles of the others are rotated as they are read (attention_turn.h).
  *
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on the host. Decode is bound by memory:
  * the next tile is prefetched while this one is used. */
 #include "kernels/omp/attention_merge.h"
+#include "kernels/omp/attention_turn.h"
 
 /* What all units of a call share. */
 typedef struct attention_call {
@@ -25,7 +27,8 @@ typedef struct attention_call {
     int64_t                n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride, out_stride;
     int32_t                window, first_split, end_split;
     float                  scale; /* times log2(e) */
-    weir_kv_format         k_format, v_format;
+    weir_kv_format         k_format, v_format, k_sinks, v_sinks; /* the first n_sinks pages have the last two */
+    int32_t                n_sinks;
     bool                   is_last; /* writes `out` */
 } attention_call;
 
@@ -39,9 +42,25 @@ typedef struct segment_plan {
     bool    partial; /* one unit per split, merged by the second region                    */
 } segment_plan;
 
+WEIR_INLINE weir_kv_pair pair_of(const attention_call *call, int32_t page)
+{
+    if (READS_CODED && page < call->n_sinks) return (weir_kv_pair){ call->k_sinks, call->v_sinks };
+    return (weir_kv_pair){ call->k_format, call->v_format };
+}
+
 WEIR_INLINE bool cut_at_pages(const attention_call *call)
 {
-    return READS_CODED && (weir_kv_needs_open(call->k_format) || weir_kv_needs_open(call->v_format));
+    const weir_kv_pair first = pair_of(call, 0);
+    return READS_CODED && (weir_kv_needs_open(call->k_format) || weir_kv_needs_open(call->v_format) || weir_kv_needs_open(first.k) ||
+                           weir_kv_needs_open(first.v));
+}
+
+/* This side is multiplied and summed as turbo rotates it. */
+WEIR_INLINE bool is_rotated(const attention_call *call, weir_kv_side side)
+{
+    const weir_kv_pair   first = pair_of(call, 0);
+    const weir_kv_format at_first = side == WEIR_KV_K ? first.k : first.v, later = side == WEIR_KV_K ? call->k_format : call->v_format;
+    return READS_CODED && (weir_kv_scheme_of(at_first) == WEIR_KV_TURBO || weir_kv_scheme_of(later) == WEIR_KV_TURBO);
 }
 
 WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_segment *segment, int32_t unit_rows)
@@ -88,7 +107,7 @@ WEIR_INLINE const float *query_of(const attention_call *call, const attention_un
 /* Query rows of a block to team memory, [key_dim][rows], scaled, and rotated for turbo's K; rows past the end are zero. */
 WEIR_INLINE void stage_queries(float *q, const attention_call *call, const attention_unit *unit, int64_t first, const int rows, int tid)
 {
-    const bool turbo = READS_CODED && weir_kv_scheme_of(call->k_format) == WEIR_KV_TURBO;
+    const bool turbo = is_rotated(call, WEIR_KV_K);
     for (int r = 0; r < rows; r++) {
         const float *const query = query_of(call, unit, first + r);
         for (int64_t d = tid; d < call->key_dim; d += LANE_THREADS)
@@ -120,11 +139,12 @@ WEIR_INLINE void reset_block(row_block *block, const attention_call *call, const
 /* The K or V part that rows of this unit read at `position`. */
 WEIR_INLINE tile_source source_of(const attention_call *call, const attention_unit *unit, int32_t position, weir_kv_side side)
 {
-    const weir_kv_format format = side == WEIR_KV_K ? call->k_format : call->v_format;
     const int32_t        page = position / WEIR_PAGE_TOKENS, first_open = unit->segment->n_past / WEIR_PAGE_TOKENS;
+    const weir_kv_pair   pair = pair_of(call, page);
+    const weir_kv_format format = side == WEIR_KV_K ? pair.k : pair.v;
     const int32_t        own = (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
     const bool           open = READS_CODED && page == own && weir_kv_needs_open(format);
-    const int64_t        v_part = open ? weir_kv_open_v_part(call->k_format, call->key_dim) : weir_kv_v_part(call->k_format, call->key_dim);
+    const int64_t        v_part = open ? weir_kv_open_v_part(pair.k, call->key_dim) : weir_kv_v_part(pair.k, call->key_dim);
     const void *const    base = open ? unit->open_pages[page - first_open] : unit->pages[page];
     return (tile_source){ .part = (const char *)base + (side == WEIR_KV_V ? v_part : 0),
                           .token = position % WEIR_PAGE_TOKENS,
@@ -167,12 +187,14 @@ WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attentio
     const bool    goes_on = split + 1 < unit->first_split + unit->n_splits;
     for (int32_t position = begin_of(call, unit, split); position < end; position += TILE) {
         const bool        stays = position + TILE < end || goes_on;
-        const tile_source k = source_of(call, unit, position, WEIR_KV_K), v = source_of(call, unit, position, WEIR_KV_V);
+        tile_source       k = source_of(call, unit, position, WEIR_KV_K), v = source_of(call, unit, position, WEIR_KV_V);
         const tiles_ahead ahead =
             ahead_of(call, &v, stays ? unit : next, stays ? position + TILE : begin_of(call, next, next->first_split));
+        if (is_rotated(call, WEIR_KV_K)) turn_keys(team, &k, call->key_dim, tid);
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
             weigh_tile(team, blocks + b, b, weight_scales(&v, call->value_dim), position, call->window, rows, tid);
+        if (is_rotated(call, WEIR_KV_V)) turn_values(team, &v, call->value_dim, tid);
         value_tile(team, blocks, &v, &ahead.v, call->value_dim, n_blocks, width, rows, tid);
     }
 }
@@ -217,7 +239,7 @@ WEIR_INLINE void write_block(const attention_call *call, const attention_unit *u
             if (first >= call->value_dim) break;
             lane_store_part(out + first, total->value[n][r] * inverse, call->value_dim - first);
         }
-        if (READS_CODED && weir_kv_scheme_of(call->v_format) == WEIR_KV_TURBO) turn_back(out, call->value_dim, tid);
+        if (is_rotated(call, WEIR_KV_V)) turn_back(out, call->value_dim, tid);
     }
 }
 
@@ -372,7 +394,7 @@ WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry,
     TEAM_BARRIER /* all have read the carry, or written the row */
         if (!call->is_last && tid == 0) carry[0] = maximum,
                                         carry[1] = sum;
-    if (READS_CODED && call->is_last && weir_kv_scheme_of(call->v_format) == WEIR_KV_TURBO) turn_back(out, value_dim, tid);
+    if (call->is_last && is_rotated(call, WEIR_KV_V)) turn_back(out, value_dim, tid);
 }
 
 WEIR_INLINE void merge_rows(const attention_call *call, int tid)
@@ -399,13 +421,14 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_attention_args *const args = op_args;
     (void)caps;
-    const char *const k = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
-    const char *const v = weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim);
-    if (k || v) return k ? k : v;
+    const weir_kv_pair others = { args->k_format, args->v_format }, first = weir_kv_pair_at(others, args->sinks, 0);
+    const char *const  why = weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+    if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
     if (args->value_dim > VALUE_MAX) return "value_dim > 512";
     if (!READS_CODED && (args->k_format != args->v_format || (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)))
         return "GPUs read KV in f32 or f16";
+    if (!READS_CODED && (first.k != others.k || first.v != others.v)) return "GPUs read all pages in one format";
     return NULL;
 }
 
@@ -430,6 +453,9 @@ static attention_call call_of(const weir_attention_args *args)
                              .scale = args->scale * 1.44269504f,
                              .k_format = args->k_format,
                              .v_format = args->v_format,
+                             .k_sinks = args->sinks.pair.k,
+                             .v_sinks = args->sinks.pair.v,
+                             .n_sinks = args->sinks.n_pages,
                              .is_last = !args->carry || args->is_last };
 }
 
@@ -452,7 +478,7 @@ static bool is_whole(const weir_attention_args *args)
     if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return false;
     for (int64_t s = 0; s < args->n_segments; s++)
         if (args->segments[s].n_rows > 0 && !args->segments[s].open_pages &&
-            (weir_kv_needs_open(args->k_format) || weir_kv_needs_open(args->v_format)))
+            weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks))
             return false;
     return true;
 }
@@ -482,11 +508,12 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     const int64_t        out_stride = args->out_stride, group = plan_call.group;
     const int32_t        window = plan_call.window, first_split = plan_call.first_split, end_split = plan_call.end_split;
     const float          scale = plan_call.scale;
-    const weir_kv_format k_format = args->k_format, v_format = args->v_format;
+    const weir_kv_format k_format = args->k_format, v_format = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t        n_sinks = args->sinks.n_pages;
     const bool           is_last = plan_call.is_last;
 #define CALL                                                                                                                               \
-    { out,      partials,      carry,      q,      segments,    n_segments, n_heads, n_kv_heads, group,    key_dim, value_dim,             \
-      q_stride, q_head_stride, out_stride, window, first_split, end_split,  scale,   k_format,   v_format, is_last }
+    { out,           partials,   carry,  q,           segments,  n_segments, n_heads,  n_kv_heads, group,   key_dim, value_dim, q_stride,  \
+      q_head_stride, out_stride, window, first_split, end_split, scale,      k_format, v_format,   k_sinks, v_sinks, n_sinks,   is_last }
     TEAMS(n_units, out, partials, carry, q, segments)
     {
         team_memory          team;

@@ -52,6 +52,9 @@ typedef struct team_memory {
 #endif
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
     float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
+#if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
+    _Alignas(64) float turned[TILE * WEIR_KV_TURBO_DIM_MAX]; /* attention_turn.h */
+#endif
 } team_memory;
 
 #pragma omp declare target

@@ -63,8 +63,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_kv_read_args *const args = op_args;
     (void)caps;
-    const char *const why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
-    return why ? why : weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim);
+    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim);
 }
 
 static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const void *op_args)
@@ -75,7 +74,8 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
     const weir_kv_segment *const segments = args->segments;
     const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
     const int64_t        k_stride = args->k_stride, v_stride = args->v_stride;
-    const weir_kv_format k_format = args->k_format, v_format = args->v_format;
+    const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t        n_sinks = args->sinks.n_pages;
     int64_t              n_units = 0;
     for (int64_t s = 0; s < n_segments; s++) n_units += tiles_of(segments + s) * n_kv_heads;
     if (n_units <= 0) return WEIR_OK;
@@ -100,15 +100,16 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
                     const char *const coded = (const char *)segment->pages[head * segment->page_stride + page];
                     const char *const open =
                         segment->open_pages ? (const char *)segment->open_pages[head * segment->open_stride + open_page] : NULL;
-                    const bool open_k = open && weir_kv_needs_open(k_format), open_v = open && weir_kv_needs_open(v_format);
-                    tile_rows  rows = { .part = open_k ? open : coded,
-                                        .rows = k ? k + row * k_stride + head * key_dim : NULL,
-                                        .stride = k_stride,
-                                        .dim = key_dim,
-                                        .token = tile_begin % WEIR_PAGE_TOKENS,
-                                        .begin = begin - tile_begin,
-                                        .end = end - tile_begin,
-                                        .side = WEIR_KV_K };
+                    const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others, v_format = page < n_sinks ? v_sinks : v_others;
+                    const bool           open_k = open && weir_kv_needs_open(k_format), open_v = open && weir_kv_needs_open(v_format);
+                    tile_rows            rows = { .part = open_k ? open : coded,
+                                                  .rows = k ? k + row * k_stride + head * key_dim : NULL,
+                                                  .stride = k_stride,
+                                                  .dim = key_dim,
+                                                  .token = tile_begin % WEIR_PAGE_TOKENS,
+                                                  .begin = begin - tile_begin,
+                                                  .end = end - tile_begin,
+                                                  .side = WEIR_KV_K };
                     read_part(block, &rows, open_k ? WEIR_KV_F16 : k_format, tid);
                     rows.part = open_v ? open + weir_kv_open_v_part(k_format, key_dim) : coded + weir_kv_v_part(k_format, key_dim);
                     rows.rows = v ? v + row * v_stride + head * value_dim : NULL;

@@ -36,8 +36,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_kv_write_args *const args = op_args;
     (void)caps;
-    const char *const why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
-    return why ? why : weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim);
+    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim);
 }
 
 static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const void *op_args)
@@ -48,7 +47,8 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
     const weir_kv_segment *const segments = args->segments;
     const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
     const int64_t        k_stride = args->k_stride, v_stride = args->v_stride;
-    const weir_kv_format k_format = args->k_format, v_format = args->v_format;
+    const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t        n_sinks = args->sinks.n_pages;
     int64_t              n_units = 0;
     for (int64_t s = 0; s < n_segments; s++) n_units += pages_of(segments + s) * n_kv_heads;
     if (n_units <= 0) return WEIR_OK;
@@ -59,8 +59,7 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
         TEAM_LANES
         {
             const int tid = lane_thread();
-            kv_target to_k = { .layout = weir_kv_layout_k(k_format, key_dim), .dim = key_dim, .side = WEIR_KV_K };
-            kv_target to_v = { .layout = weir_kv_layout_v(v_format, value_dim), .dim = value_dim, .side = WEIR_KV_V };
+            kv_target to_k = { .dim = key_dim, .side = WEIR_KV_K }, to_v = { .dim = value_dim, .side = WEIR_KV_V };
             int64_t   u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
@@ -74,6 +73,9 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
                     char *const   coded = (char *)segment->pages[head * segment->page_stride + page];
                     char *const   open =
                         segment->open_pages ? (char *)segment->open_pages[head * segment->open_stride + page - first_page] : NULL;
+                    const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others, v_format = page < n_sinks ? v_sinks : v_others;
+                    to_k.layout = weir_kv_layout_k(k_format, key_dim);
+                    to_v.layout = weir_kv_layout_v(v_format, value_dim);
                     to_k.coded = coded;
                     to_k.open = open;
                     to_v.coded = coded + weir_kv_v_part(k_format, key_dim);

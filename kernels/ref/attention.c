@@ -26,15 +26,15 @@ static void load(const ref_row *row, int64_t position, weir_kv_side side, float 
     const weir_kv_segment *const     segment = row->segment;
     const bool                       key = side == WEIR_KV_K;
     const int64_t                    page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
-    weir_kv_part part = { .format = key ? args->k_format : args->v_format, .side = side, .dim = key ? args->key_dim : args->value_dim };
+    const weir_kv_pair               pair = weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
+    weir_kv_part                     part = { .format = key ? pair.k : pair.v, .side = side, .dim = key ? args->key_dim : args->value_dim };
     if (weir_kv_needs_open(part.format) && page == row->last / WEIR_PAGE_TOKENS) {
         char *const open = segment->open_pages[row->head * segment->open_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
-        part.open = open + (key ? 0 : weir_kv_open_v_part(args->k_format, args->key_dim));
+        part.open = open + (key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim));
         weir_kv_decode_open(&part, token, 1, values, 0);
         return;
     }
-    part.coded =
-        (char *)segment->pages[row->head * segment->page_stride + page] + (key ? 0 : weir_kv_v_part(args->k_format, args->key_dim));
+    part.coded = (char *)segment->pages[row->head * segment->page_stride + page] + (key ? 0 : weir_kv_v_part(pair.k, args->key_dim));
     weir_kv_decode_rows(&part, token, 1, values, 0, false);
 }
 
@@ -101,11 +101,10 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
     (void)context;
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return WEIR_EINVAL;
     if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return WEIR_EINVAL;
-    if (weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim) ||
-        weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim))
+    if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim))
         return WEIR_EUNSUPPORTED;
     const int64_t group = args->n_heads / args->n_kv_heads;
-    const bool    open = weir_kv_needs_open(args->k_format) || weir_kv_needs_open(args->v_format);
+    const bool    open = weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
         if (segment->n_rows > 0 && open && !segment->open_pages) return WEIR_EINVAL;

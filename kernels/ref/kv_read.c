@@ -5,17 +5,18 @@
 static void read_row(const weir_kv_read_args *args, const weir_kv_segment *segment, int64_t position, int64_t head, weir_kv_side side,
                      float *row)
 {
-    const int64_t page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
-    const int64_t open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
-    const bool    key = side == WEIR_KV_K;
-    weir_kv_part  part = { .format = key ? args->k_format : args->v_format, .side = side, .dim = key ? args->key_dim : args->value_dim };
-    char *const   open = segment->open_pages ? segment->open_pages[head * segment->open_stride + open_page] : NULL;
+    const int64_t      page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
+    const int64_t      open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
+    const bool         key = side == WEIR_KV_K;
+    const weir_kv_pair pair = weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
+    weir_kv_part       part = { .format = key ? pair.k : pair.v, .side = side, .dim = key ? args->key_dim : args->value_dim };
+    char *const        open = segment->open_pages ? segment->open_pages[head * segment->open_stride + open_page] : NULL;
     if (weir_kv_needs_open(part.format) && open) {
-        part.open = open + (key ? 0 : weir_kv_open_v_part(args->k_format, args->key_dim));
+        part.open = open + (key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim));
         weir_kv_decode_open(&part, token, 1, row, 0);
         return;
     }
-    part.coded = (char *)segment->pages[head * segment->page_stride + page] + (key ? 0 : weir_kv_v_part(args->k_format, args->key_dim));
+    part.coded = (char *)segment->pages[head * segment->page_stride + page] + (key ? 0 : weir_kv_v_part(pair.k, args->key_dim));
     weir_kv_decode_rows(&part, token, 1, row, 0, false);
 }
 
@@ -23,8 +24,7 @@ static weir_status weir_k_ref_kv_read(const weir_kernel_context *context, const 
 {
     const weir_kv_read_args *const args = op_args;
     (void)context;
-    if (weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim) ||
-        weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim))
+    if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim))
         return WEIR_EUNSUPPORTED;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;

@@ -8,9 +8,10 @@ static weir_kv_part part_at(const weir_kv_write_args *args, const weir_kv_segmen
 {
     const int64_t      page = position / WEIR_PAGE_TOKENS, open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
     const bool         key = side == WEIR_KV_K;
-    const int64_t      coded_at = key ? 0 : weir_kv_v_part(args->k_format, args->key_dim);
-    const int64_t      open_at = key ? 0 : weir_kv_open_v_part(args->k_format, args->key_dim);
-    const weir_kv_part part = { .format = key ? args->k_format : args->v_format,
+    const weir_kv_pair pair = weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
+    const int64_t      coded_at = key ? 0 : weir_kv_v_part(pair.k, args->key_dim);
+    const int64_t      open_at = key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim);
+    const weir_kv_part part = { .format = key ? pair.k : pair.v,
                                 .side = side,
                                 .dim = key ? args->key_dim : args->value_dim,
                                 .coded = (char *)segment->pages[head * segment->page_stride + page] + coded_at };
@@ -32,8 +33,7 @@ static weir_status weir_k_ref_kv_write(const weir_kernel_context *context, const
 {
     const weir_kv_write_args *const args = op_args;
     (void)context;
-    if (weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim) ||
-        weir_kv_format_reject(args->v_format, WEIR_KV_V, args->value_dim))
+    if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim))
         return WEIR_EUNSUPPORTED;
     for (int64_t s = 0; s < args->n_segments; s++)
         for (int64_t row = 0; row < args->segments[s].n_rows; row++)

@@ -175,8 +175,8 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_kv_for
     Floats                    out((size_t)(rows * heads * dim));
     const Floats              q = noise(out.size());
     weir_kv_segment           segment = { tables[0].data(), pages, 0, rows, depth, nullptr, 0 };
-    const weir_attention_args args = { out.data(),  q.data(), &segment, 1,      heads,  kv_heads, dim, dim, heads * dim, dim,
-                                       heads * dim, 0,        0.0625f,  format, format, nullptr,  0,   0,   true };
+    const weir_attention_args args = { out.data(),  q.data(), &segment, 1,      heads,  kv_heads, dim,     dim, heads * dim, dim,
+                                       heads * dim, 0,        0.0625f,  format, format, {},       nullptr, 0,   0,           true };
     const weir_kernel        &kernel = WEIR_BEST(attention);
     weir_kernel_context       context = {};
     context.n_threads = omp_get_max_threads();

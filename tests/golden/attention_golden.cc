@@ -44,7 +44,7 @@ class Sequence {
         const weir_kv_segment    all = segment(0, n_rows_, 0);
         const weir_kv_write_args args = {
             keys.data(), values.data(), &all, 1, h.n_kv_heads, h.key_dim, h.value_dim, h.n_kv_heads * h.key_dim, h.n_kv_heads * h.value_dim,
-            WEIR_KV_F32, WEIR_KV_F32
+            WEIR_KV_F32, WEIR_KV_F32,   {}
         };
         if (weir_kv_write(stream(), &args) != WEIR_OK) throw Broken("keys and values were refused");
     }

@@ -148,12 +148,14 @@ Part CodedPages::open(weir_kv_side side, int64_t head, int64_t position)
 void each_written(weir_kv_pair formats, const Rows &k, const Rows &v, const std::function<void(const std::string &how, CodedPages &)> &then)
 {
     if (k.n != v.n) throw Broken("keys and values have different numbers of rows");
-    each_row(WEIR_OP_KV_WRITE, [&](Row *row) {
-        CodedPages               pages(formats, 1, k.dim, v.dim, k.n);
-        const weir_kv_segment    all = pages.segment(k.n, 0);
-        const weir_kv_write_args args = { k.values.data(), v.values.data(), &all, 1, 1, k.dim, v.dim, k.dim, v.dim, formats.k, formats.v };
-        if (row->run(&args)) then(row->name(), pages);
-    });
+    each_row(WEIR_OP_KV_WRITE,
+             [&](Row *row) {
+                 CodedPages               pages(formats, 1, k.dim, v.dim, k.n);
+                 const weir_kv_segment    all = pages.segment(k.n, 0);
+                 const weir_kv_write_args args = { k.values.data(), v.values.data(), &all,  1,         1,         k.dim,
+                                                   v.dim,           k.dim,           v.dim, formats.k, formats.v, {} };
+                 if (row->run(&args)) then(row->name(), pages);
+             });
 }
 
 void each_read(const CodedPages &pages, int64_t n,
@@ -164,7 +166,8 @@ void each_read(const CodedPages &pages, int64_t n,
         weir_kv_segment all = pages.segment(n, 0);
         all.open_pages = nullptr;
         const weir_kv_read_args args = {
-            k.data(), v.data(), &all, 1, 1, pages.key_dim, pages.value_dim, pages.key_dim, pages.value_dim, pages.formats.k, pages.formats.v
+            k.data(),        v.data(),        &all, 1, 1, pages.key_dim, pages.value_dim, pages.key_dim, pages.value_dim,
+            pages.formats.k, pages.formats.v, {}
         };
         if (row->run(&args)) then(row->name(), k, v);
     });

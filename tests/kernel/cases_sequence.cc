@@ -30,13 +30,29 @@ int64_t rows_of(const Spans &spans)
 struct Kv {
     int64_t        n_kv_heads, key_dim, value_dim;
     weir_kv_format k_format, v_format;
+    weir_kv_sinks  sinks = {};
 };
+
+std::string name_of(weir_kv_pair pair)
+{
+    const std::string k = weir_kv_format_name(pair.k), v = weir_kv_format_name(pair.v);
+    return k == v ? k : k + "_" + v;
+}
 
 std::string name_of(const Kv &kv)
 {
-    const std::string k = weir_kv_format_name(kv.k_format), v = weir_kv_format_name(kv.v_format);
-    return k == v ? k : k + "_" + v;
+    const std::string sinks = kv.sinks.n_pages > 0 ? "_after_" + std::to_string(kv.sinks.n_pages) + "_" + name_of(kv.sinks.pair) : "";
+    return name_of(weir_kv_pair{ kv.k_format, kv.v_format }) + sinks;
 }
+
+// As page number `page` has it.
+Kv at(const Kv &kv, int64_t page)
+{
+    const weir_kv_pair pair = weir_kv_pair_at({ kv.k_format, kv.v_format }, kv.sinks, page);
+    return { kv.n_kv_heads, kv.key_dim, kv.value_dim, pair.k, pair.v };
+}
+
+size_t bytes_of(const Kv &kv) { return (size_t)weir_kv_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim); }
 
 constexpr int64_t kMadePages = 50;
 
@@ -47,7 +63,7 @@ struct Page {
 // A page with its first n_tokens rows filled and the rest zero, as the contract promises.
 Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared)
 {
-    const size_t bytes = (size_t)weir_kv_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+    const size_t bytes = bytes_of(kv);
     const size_t open_bytes = (size_t)weir_kv_open_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
     char        *coded = b.array<char>(bytes), *open = open_bytes > 0 ? b.array<char>(open_bytes) : nullptr;
     std::fill_n(coded, bytes, 0);
@@ -75,7 +91,7 @@ enum class Use { Write, Read, Attend };
 weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use use)
 {
     const bool   written = use != Use::Write;
-    const size_t bytes = (size_t)weir_kv_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+    const size_t bytes = bytes_of(kv);
     auto        *segments = b.array<weir_kv_segment>(spans.size());
     int32_t      row = 0;
     for (size_t s = 0; s < spans.size(); s++) {
@@ -87,7 +103,7 @@ weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use u
             for (int64_t p = 0; p < n_pages; p++) {
                 const int64_t n = std::clamp<int64_t>(filled - p * WEIR_PAGE_TOKENS, 0, WEIR_PAGE_TOKENS);
                 const bool    made = p < kMadePages || p >= first_page;
-                const Page    page = made ? page_of(b, kv, n, !written) : Page{ b.array<char>(bytes), nullptr };
+                const Page    page = made ? page_of(b, at(kv, p), n, !written) : Page{ b.array<char>(bytes), nullptr };
                 if (!made)
                     std::copy_n(static_cast<const char *>(pages[g * stride + p % kMadePages]), bytes, static_cast<char *>(page.coded));
                 pages[g * stride + p] = page.coded;
@@ -116,7 +132,8 @@ Case kv_write(Spans spans, Kv kv, Fill fill = Fill::Normal)
                            k_stride,
                            v_stride,
                            kv.k_format,
-                           kv.v_format };
+                           kv.v_format,
+                           kv.sinks };
                  return args;
              },
              { (double)(rows * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 } };
@@ -140,7 +157,8 @@ Case kv_read(Spans spans, Kv kv)
                            k_stride,
                            v_stride,
                            kv.k_format,
-                           kv.v_format };
+                           kv.v_format,
+                           kv.sinks };
                  return args;
              },
              { (double)(rows * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 } };
@@ -162,6 +180,22 @@ std::vector<Kv> coded_formats()
     all.push_back({ 1, 77, 32, WEIR_KV_KIVI2, WEIR_KV_TURBO3 });
     all.push_back({ 1, 256, 256, WEIR_KV_TURBO4, WEIR_KV_KIVI2 });
     return all;
+}
+
+// The first pages in a format of their own: with open pages and without, turbo's on either side, on both and on none.
+std::vector<Kv> formats_with_sinks()
+{
+    const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, f32 = { WEIR_KV_F32, WEIR_KV_F32 };
+    return { { 2, 64, 64, WEIR_KV_TURBO4, WEIR_KV_TURBO4, { f16, 1 } },
+             { 1, 16, 16, WEIR_KV_TURBO3, WEIR_KV_TURBO2, { { WEIR_KV_BF16, WEIR_KV_INT8 }, 2 } },
+             { 1, 512, 256, WEIR_KV_TURBO4, WEIR_KV_Q8_0, { { WEIR_KV_INT8, WEIR_KV_TURBO4 }, 1 } },
+             { 1, 128, 32, WEIR_KV_Q8_0, WEIR_KV_TURBO4, { { WEIR_KV_Q8_0, WEIR_KV_Q4_0 }, 1 } },
+             { 2, 64, 128, WEIR_KV_Q8_0, WEIR_KV_Q8_0, { f16, 1 } },
+             { 2, 64, 32, WEIR_KV_KIVI4, WEIR_KV_KIVI4, { f16, 1 } },
+             { 1, 32, 32, WEIR_KV_INT8, WEIR_KV_KIVI2, { { WEIR_KV_Q8_0, WEIR_KV_INT8 }, 2 } },
+             { 1, 64, 64, WEIR_KV_F16, WEIR_KV_F16, { { WEIR_KV_KIVI8, WEIR_KV_TURBO4 }, 1 } },
+             { 1, 45, 20, WEIR_KV_FP8_E4M3, WEIR_KV_FP8_E4M3, { f32, 1 } },
+             { 1, 96, 96, WEIR_KV_Q4_0, WEIR_KV_Q4_0, { { WEIR_KV_Q8_0, WEIR_KV_F16 }, 3 } } };
 }
 
 struct Attention {
@@ -192,6 +226,7 @@ Case attention(Spans spans, Attention a)
             args->segments = kv_segments(b, spans, a.kv, Use::Attend);
             args->n_segments = (int64_t)spans.size(), args->n_heads = a.n_heads, args->n_kv_heads = a.kv.n_kv_heads;
             args->key_dim = a.kv.key_dim, args->value_dim = a.kv.value_dim, args->k_format = a.kv.k_format, args->v_format = a.kv.v_format;
+            args->sinks = a.kv.sinks;
             args->q_stride = q_stride, args->q_head_stride = q_head, args->out_stride = out_stride;
             args->window = a.window, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
             return args;
@@ -290,11 +325,14 @@ std::vector<Case> sequence_cases(weir_op op)
             cases.push_back(kv_write({ { 130, 40 }, { 1, 63 }, { 3, 20 } }, kv));
             cases.push_back(kv_write({ { 70, 60 } }, kv, Fill::Mixed));
         }
+        for (const Kv &kv : formats_with_sinks())
+            cases.push_back(kv_write({ { 230, 40 }, { 1, 63 }, { 1, 64 }, { 70, 0 }, { 3, 200 } }, kv));
         return cases;
     }
     case WEIR_OP_KV_READ: {
         std::vector<Case> cases = { kv_read({ { 1, 0 } }, f16), kv_read({ { 130, 40 }, { 5, 30 } }, f32) };
         for (const Kv &kv : coded_formats()) cases.push_back(kv_read({ { 100, 40 }, { 1, 63 }, { 3, 20 } }, kv));
+        for (const Kv &kv : formats_with_sinks()) cases.push_back(kv_read({ { 230, 0 }, { 1, 63 }, { 3, 63 } }, kv));
         return cases;
     }
     case WEIR_OP_ATTENTION: {
@@ -315,6 +353,12 @@ std::vector<Case> sequence_cases(weir_op op)
             cases.push_back(attention({ { 5, 125 }, { 1, 63 } }, { 3 * kv.n_kv_heads, kv }));
             cases.push_back(attention({ { 30, 40 } }, { 2 * kv.n_kv_heads, kv, 20, 3 }));
         }
+        for (const Kv &kv : formats_with_sinks()) {
+            cases.push_back(attention({ { 5, 125 }, { 1, 63 }, { 1, 250 }, { 3, 10 } }, { 3 * kv.n_kv_heads, kv }));
+            cases.push_back(attention({ { 150, 0 }, { 40, 40 } }, { 2 * kv.n_kv_heads, kv, 70, 3 }));
+        }
+        const Kv long_sinks = { 1, 64, 64, WEIR_KV_TURBO4, WEIR_KV_TURBO3, { { WEIR_KV_F16, WEIR_KV_Q8_0 }, 17 } };
+        cases.push_back(attention({ { 1, 1100 }, { 4, 1022 } }, { 4, long_sinks })); // past the first split
         cases.push_back(attention({ { 1, 2100 }, { 6, 1020 } }, { 2, { 1, 32, 64, WEIR_KV_INT8, WEIR_KV_TURBO4 } }));
         return cases;
     }

@@ -45,9 +45,18 @@ weir_status write(const weir_kernel &kernel, const Pages &pages, const Rows &row
 {
     const weir_kv_segment    segment = pages.segment(0, (int32_t)n, (int32_t)first);
     const int64_t            stride = 2 * rows.dim;
-    const weir_kv_write_args args = {
-        rows.k.data() + first * stride, rows.v.data() + first * stride, &segment, 1, 2, rows.dim, rows.dim, stride, stride, format, format
-    };
+    const weir_kv_write_args args = { rows.k.data() + first * stride,
+                                      rows.v.data() + first * stride,
+                                      &segment,
+                                      1,
+                                      2,
+                                      rows.dim,
+                                      rows.dim,
+                                      stride,
+                                      stride,
+                                      format,
+                                      format,
+                                      {} };
     return run(kernel, &args);
 }
 
@@ -55,7 +64,7 @@ Rows read(const weir_kernel &kernel, const Pages &pages, int64_t n, int64_t dim,
 {
     Rows                    rows(n, dim, 1);
     const weir_kv_segment   segment = pages.segment(0, (int32_t)n, 0);
-    const weir_kv_read_args args = { rows.k.data(), rows.v.data(), &segment, 1, 2, dim, dim, 2 * dim, 2 * dim, format, format };
+    const weir_kv_read_args args = { rows.k.data(), rows.v.data(), &segment, 1, 2, dim, dim, 2 * dim, 2 * dim, format, format, {} };
     EXPECT_EQ(run(kernel, &args), WEIR_OK);
     return rows;
 }
@@ -124,7 +133,7 @@ TEST(KvFormat, RefusesWidthsWithAReason)
     EXPECT_EQ(why(WEIR_KV_INT8, WEIR_KV_V, 77), "");
     const weir_caps caps = {};
     for (const weir_kernel *kernel : write_rows()) {
-        const weir_kv_write_args args = { nullptr, nullptr, nullptr, 0, 2, 80, 64, 160, 128, WEIR_KV_Q8_0, WEIR_KV_F16 };
+        const weir_kv_write_args args = { nullptr, nullptr, nullptr, 0, 2, 80, 64, 160, 128, WEIR_KV_Q8_0, WEIR_KV_F16, {} };
         EXPECT_EQ(run(*kernel, &args), WEIR_EUNSUPPORTED) << kernel->name;
         if (kernel->reject) EXPECT_STREQ(kernel->reject(&caps, &args), "takes head widths that are multiples of 32");
     }
@@ -210,7 +219,7 @@ TEST(KvRead, OneSide)
     for (const weir_kernel *kernel : kernels) {
         const weir_kv_segment segment = pages.segment(0, 100, 0);
         Floats                k(closed.k.size()), v(closed.v.size());
-        weir_kv_read_args     args = { k.data(), nullptr, &segment, 1, 2, 32, 32, 64, 64, WEIR_KV_KIVI4, WEIR_KV_KIVI4 };
+        weir_kv_read_args     args = { k.data(), nullptr, &segment, 1, 2, 32, 32, 64, 64, WEIR_KV_KIVI4, WEIR_KV_KIVI4, {} };
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         args.k = nullptr, args.v = v.data();
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);

@@ -225,7 +225,7 @@ TEST(KvWrite, WritesThePages)
         auto         write = [&](const weir_kernel &kernel) {
             Pages                    first(format, 3, 20, 12, 130), second(format, 3, 20, 12, 64);
             const weir_kv_segment    segments[] = { first.segment(0, 90, 30), second.segment(90, 0, 5), second.segment(91, 9, 40) };
-            const weir_kv_write_args args = { k.data(), v.data(), segments, 3, 3, 20, 12, 60, 36, format, format };
+            const weir_kv_write_args args = { k.data(), v.data(), segments, 3, 3, 20, 12, 60, 36, format, format, {} };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             auto pages = first.pages();
             pages.insert(pages.end(), second.pages().begin(), second.pages().end());
