@@ -66,15 +66,17 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     const int64_t           n = weir_model_kv_layers(engine->model), dim = shape->head_dim;
     weir_kv_choice *const   choice = &engine->kv_choice;
     choice->n_wide = engine->config.kv.wide_layers;
+    choice->n_wide_tokens = engine->config.kv.wide_sinks;
     if (!weir_kv_pair_parse(&choice->rest, engine->config.kv.format) || !weir_kv_pair_parse(&choice->wide, engine->config.kv.wide_format))
         return weir_error_set(error, WEIR_ECONFIG, "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": no KV formats",
                               engine->config.kv.format, engine->config.kv.wide_format);
     if (n == 0) return WEIR_OK;
     if (2 * choice->n_wide < n) WEIR_TRY(weir_kv_pair_check(choice->rest, dim, dim, "kv.format", error));
-    if (choice->n_wide > 0) WEIR_TRY(weir_kv_pair_check(choice->wide, dim, dim, "kv.wide_format", error));
+    if (choice->n_wide > 0 || choice->n_wide_tokens > 0) WEIR_TRY(weir_kv_pair_check(choice->wide, dim, dim, "kv.wide_format", error));
     engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
     if (engine->kv_formats == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
     weir_kv_choice_fill(engine->kv_formats, n, choice);
+    choice->n_wide_tokens = weir_kv_choice_sinks(choice, n).n_pages * (int64_t)WEIR_PAGE_TOKENS;
     return WEIR_OK;
 }
 
@@ -180,6 +182,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
                             .key_dim = shape->head_dim,
                             .value_dim = shape->head_dim,
                             .formats = engine->kv_formats,
+                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, weir_model_kv_layers(engine->model)),
                             .disk_folder = disk_folder(&engine->config) };
     WEIR_TRY(plan_disk(engine, options, spec, error));
     const weir_plan_parts parts = { .config = &engine->config,
@@ -196,6 +199,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     name_model(engine);
     spec->n_pages = engine->plan.kv_pages;
     spec->n_disk_pages = engine->plan.kv_disk_pages;
+    spec->n_sink_pages = engine->plan.kv_sink_pages;
     spec->max_rows = engine->plan.window;
     return WEIR_OK;
 }
@@ -207,6 +211,13 @@ static void warn_of_unused(const weir_engine *engine)
     if (n > 0)
         weir_log(WEIR_LOG_WARNING, "%s: %zu tensors are not used by architecture %s, the first is %s", engine->plan.model, n,
                  engine->plan.arch, names[0]);
+}
+
+static bool is_lossy(const weir_engine *engine)
+{
+    const weir_kv_sinks *const sinks = &weir_kv_store_spec(engine->store)->sinks;
+    return weir_kv_any_lossy(engine->kv_formats, weir_model_kv_layers(engine->model)) ||
+           weir_kv_any_lossy(&sinks->pair, sinks->n_pages > 0);
 }
 
 static weir_status open_service(weir_engine *engine, weir_error *error)
@@ -230,6 +241,7 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
                                                 .kv_page_bytes = engine->plan.kv_page_bytes,
                                                 .kv_pages_total = engine->plan.kv_pages,
                                                 .kv_bytes_per_token = engine->plan.kv_bytes_per_token,
+                                                .kv_bytes_per_sink = engine->plan.kv_bytes_per_sink,
                                                 .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(engine->model),
                                                 .kv_open_bytes = (int64_t)weir_kv_open_rows_bytes(weir_kv_store_spec(engine->store)),
                                                 .kv_format = engine->plan.kv_format,
@@ -237,9 +249,10 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
                                                 .v_format = engine->plan.v_format,
                                                 .wide_format = engine->plan.wide_format,
                                                 .wide_layers = engine->plan.wide_layers,
+                                                .sink_tokens = engine->plan.sink_tokens,
                                                 .kv_per_request = engine->plan.kv_per_request,
                                                 .kv_per_client = engine->plan.kv_per_key,
-                                                .kv_is_lossy = weir_kv_any_lossy(engine->kv_formats, weir_model_kv_layers(engine->model)) } };
+                                                .kv_is_lossy = is_lossy(engine) } };
     if (strcmp(engine->config.kv.reuse, "on") == 0 && weir_kv_pages_for(weir_kv_store_spec(engine->store), 1) > 0) {
         const weir_prefix_limits limits = { .n_nodes = engine->plan.kv_pages / weir_kv_pages_for(weir_kv_store_spec(engine->store), 1),
                                             .n_snapshots = engine->plan.n_snapshots,
@@ -262,7 +275,7 @@ static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, 
                                         .model = engine->model,
                                         .tokenizer = engine->tokenizer,
                                         .spec = spec,
-                                        .format = engine->plan.kv_format,
+                                        .formats = &engine->kv_choice,
                                         .f32_activations = engine->f32_activations };
     const int32_t             share = engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
     weir_sessions_options     options = { .folder = engine->config.sessions.dir,

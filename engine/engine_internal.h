@@ -32,7 +32,7 @@ typedef struct weir_identity_parts {
     const weir_model            *model;
     const weir_tokenizer        *tokenizer; /* NULL: none */
     const weir_kv_spec          *spec;
-    const char                  *format;
+    const weir_kv_choice        *formats; /* of which spec->formats was made */
     bool                         f32_activations;
 } weir_identity_parts;
 WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error);

@@ -78,6 +78,8 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
                                        .key_dim = parts->spec->key_dim,
                                        .value_dim = parts->spec->value_dim,
                                        .block_bytes = (int64_t)weir_kv_block_bytes(parts->spec),
+                                       .n_sinks = parts->spec->sinks.n_pages,
+                                       .sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(parts->spec),
                                        .state_bytes = (int64_t)weir_model_recurrent_bytes(parts->model) };
     XXH3_state_t *const   hash = XXH3_createState();
     if (hash == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the digest of the model");
@@ -89,7 +91,10 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
         digest(hash, identity.tokenizer);
     }
     (void)XXH3_freeState(hash);
-    (void)snprintf(identity.format, sizeof identity.format, "%s", parts->format);
+    char format[WEIR_KV_FORMATS_TEXT];
+    weir_kv_choice_print_layers(format, parts->formats);
+    (void)snprintf(identity.format, sizeof identity.format, "%s", format);
+    if (identity.n_sinks > 0) weir_kv_pair_print(identity.sink_format, parts->spec->sinks.pair);
     (void)snprintf(identity.policy, sizeof identity.policy, "%.40s:%lld", parts->config->kv.policy.name,
                    (long long)parts->config->kv.policy.budget);
     *out = identity;

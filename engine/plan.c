@@ -8,7 +8,7 @@
 #include "engine/kv/staging.h"
 #include "engine/schedule/tiers.h"
 
-enum { SMALLEST_WINDOW = 256, SNAPSHOTS_PER_SLOT = 16 };
+enum { SMALLEST_WINDOW = 256, SNAPSHOTS_PER_SLOT = 16, BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */ };
 /* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the allocator's slack, sockets, oneDNN's code. With
  * 16 clients a server on the demo model held 21 MiB more than its ledger. */
 enum { PROCESS_BYTES = 32 << 20 };
@@ -85,8 +85,9 @@ static weir_status too_small(const weir_plan *plan, weir_error *error)
     return weir_error_set(
         error, WEIR_EFULL,
         "the plan does not fit: %s = %.1f MiB of %.1f MiB (%s), which leaves no room for %d rows of KV; raise memory.host, "
-        "or lower batch.max_sequences, batch.chunk, server.body_limit or model.context",
-        sum, (double)fixed / mib, (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW);
+        "or lower batch.max_sequences, batch.chunk, server.body_limit, model.context%s",
+        sum, (double)fixed / mib, (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW,
+        plan->sink_tokens > 0 ? " or kv.wide_sinks" : "");
 }
 
 /* What the limits of [server] and [batch] let requests take at the same time, should all come at once with the largest bodies. */
@@ -138,6 +139,7 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
                                      .logits = plan->n_slots + WEIR_SCORED_ROWS,
                                      .context = plan->window,
                                      .formats = parts->spec->formats,
+                                     .sinks = parts->spec->sinks,
                                      .has_disk = parts->spec->n_disk_pages > 0 };
     weir_kv_spec          seen = *parts->spec;
     weir_runner_limits    steps = { .rows = limits.rows, .works = limits.segments, .logits = limits.logits };
@@ -154,13 +156,14 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
     return WEIR_OK;
 }
 
-/* Of the pool, n_disk of whose pages are on disk at most, and of the tree of kept texts over it. */
-static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_disk)
+/* Of the pool, n_disk of whose pages are on disk at most and n_sinks of which are sinks, and of the tree of kept texts over it. */
+static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_disk, int64_t n_sinks)
 {
     const weir_prefix_limits tree = { .n_nodes = reuses(parts) ? n_pages / weir_kv_pages_for(parts->spec, 1) : 0 }, none = { 0 };
     weir_kv_spec             spec = *parts->spec;
     spec.n_pages = n_pages;
     spec.n_disk_pages = n_disk;
+    spec.n_sink_pages = n_sinks;
     return (size_t)n_pages * weir_kv_book_bytes() + weir_kv_disk_book_bytes(&spec) + weir_prefix_tree_bytes(&tree, parts->spec) -
            weir_prefix_tree_bytes(&none, parts->spec);
 }
@@ -172,7 +175,7 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
     if (parts->spec->n_disk_pages == 0) return 0;
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
-    const size_t  books = book_bytes(parts, FIRST * per_block, FIRST * per_block) / FIRST + 1;
+    const size_t  books = book_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
     const int64_t kept = (int64_t)(room / SHARE / books), windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
     return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block), INT32_MAX / 2 / per_block);
 }
@@ -194,6 +197,22 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     plan->snapshots = weir_prefix_state_bytes(&limits);
 }
 
+/* Blocks of sinks beside so many others: for all sequences, and the session that comes or goes, and for some kept texts. */
+static int64_t sink_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t others)
+{
+    return parts->spec->sinks.n_pages * (plan->n_slots + 1 + others / BLOCKS_PER_TEXT);
+}
+
+/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside them; -1: not even the sinks do. */
+static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t room, int64_t books, int64_t most)
+{
+    enum { KERNEL_BYTES = 8 }; /* books of address space, of 4096 bytes: sinks are larger */
+    const int64_t block = (int64_t)weir_kv_block_room(parts->spec) + books, sink_room = (int64_t)weir_kv_sink_block_room(parts->spec),
+                  sink = sink_room + books + (sink_room / 4096 + 1) * KERNEL_BYTES, n = parts->spec->sinks.n_pages;
+    const int64_t left = room - sink_blocks(plan, parts, 0) * sink;
+    return left >= 0 ? least(left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n * sink), most) : -1;
+}
+
 /* Gives what the other parts leave to KV pages and the books of the pool; false when that is no window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
@@ -201,29 +220,35 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     const int64_t             per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
     plan->kv_open = weir_kv_open_rows_bytes(spec) * (size_t)plan->n_slots;
     plan->kv = plan->kv_open;
-    plan->kv_pages = plan->kv_disk_pages = 0;
+    plan->kv_pages = plan->kv_disk_pages = plan->kv_sink_pages = 0;
     plan_snapshots(plan, parts);
     const size_t fixed = weir_plan_total(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
     plan->kv_rows = wanted * plan->n_slots;
+    int64_t longest = wanted; /* tokens that a text alone finds room for */
     if (per_block > 0) {
         /* Unless a budget was given, half of what is free is left to others. */
         const size_t  room = plan->cap_is_configured ? left : left / 2, block = weir_kv_block_room(spec);
-        const int64_t full = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots, on_disk = disk_blocks(parts, room, full);
+        const int64_t full =
+            weir_kv_pages_of(spec, 0, (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS).others / per_block * plan->n_slots;
+        const int64_t on_disk = disk_blocks(parts, room, full);
         enum { MORE = 64 };
-        const size_t  disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block);
-        const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block) - disk_books + MORE - 1) / MORE;
-        const int64_t most = INT32_MAX / per_block - on_disk,
-                      fit = room > disk_books ? (int64_t)((room - disk_books) / (block + books)) : 0;
-        const int64_t blocks = least(least(fit, full), most);
+        const size_t  disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block, 0);
+        const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block, 0) - disk_books + MORE - 1) / MORE;
+        const int64_t numbers = INT32_MAX / per_block - on_disk - sink_blocks(plan, parts, 0);
+        const int64_t most = least(full, numbers * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + spec->sinks.n_pages));
+        const int64_t others = room > disk_books ? other_blocks(plan, parts, (int64_t)(room - disk_books), (int64_t)books, most) : -1;
+        const int64_t sinks = others >= 0 ? sink_blocks(plan, parts, others) : 0, blocks = others > 0 ? others : 0;
         plan->kv_disk_pages = on_disk * per_block;
         plan->kv_disk = (size_t)on_disk * block;
         plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
-        plan->kv_pages = (blocks + on_disk) * per_block;
-        plan->kv = plan->kv_open + (size_t)blocks * block;
-        plan->kv_rows = (blocks + on_disk) * WEIR_PAGE_TOKENS;
-        plan->page_tables += book_bytes(parts, plan->kv_pages, plan->kv_disk_pages);
+        plan->kv_sink_pages = sinks * per_block;
+        plan->kv_pages = (blocks + sinks + on_disk) * per_block;
+        plan->kv = plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_room(spec);
+        plan->kv_rows = (blocks + sinks + on_disk) * WEIR_PAGE_TOKENS;
+        plan->page_tables += book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
+        longest = others < 0 ? 0 : (spec->sinks.n_pages + blocks + on_disk) * WEIR_PAGE_TOKENS;
     }
-    plan->window = (int32_t)least(wanted, plan->kv_rows);
+    plan->window = (int32_t)least(wanted, longest);
     return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
 }
 
@@ -232,9 +257,10 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot, rows = parts->config->batch.chunk;
     if (plan->kv_disk_pages == 0) return WEIR_OK;
-    const int64_t blocks = (plan->kv_pages - plan->kv_disk_pages) / per_block;
+    const int64_t blocks = (plan->kv_pages - plan->kv_disk_pages - plan->kv_sink_pages) / per_block;
     const int32_t sequences = plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
-    const int64_t full = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * plan->n_slots;
+    const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
+                  full = weir_kv_pages_of(parts->spec, 0, end).others / per_block * plan->n_slots;
     const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(error, WEIR_EFULL,
@@ -255,6 +281,9 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
     (void)snprintf(plan->k_format, sizeof plan->k_format, "%s", weir_kv_format_name(choice->rest.k));
     (void)snprintf(plan->v_format, sizeof plan->v_format, "%s", weir_kv_format_name(choice->rest.v));
     plan->wide_layers = (int32_t)choice->n_wide;
+    plan->sink_tokens = parts->spec->sinks.n_pages * WEIR_PAGE_TOKENS;
+    plan->kv_page_bytes = (int64_t)weir_kv_sink_page_room(parts->spec);
+    plan->kv_bytes_per_sink = (int64_t)weir_kv_sink_block_room(parts->spec) / WEIR_PAGE_TOKENS;
     for (int64_t i = 0; i < parts->spec->n_layers; i++) {
         const int64_t bytes = (int64_t)weir_kv_page_room(parts->spec, i);
         if (bytes > plan->kv_page_bytes) plan->kv_page_bytes = bytes;
@@ -264,7 +293,7 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
 /* A budget that cannot hold 64 tokens would refuse everything. */
 static weir_status check_budget(int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error)
 {
-    const int64_t least_bytes = (int64_t)(weir_kv_block_room(spec) + weir_kv_open_rows_bytes(spec));
+    const int64_t least_bytes = (int64_t)(weir_kv_text_room(spec, 1) + weir_kv_open_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
     return weir_error_set(error, WEIR_ECONFIG, "%s = %" PRId64 "B: 64 tokens take %" PRId64 " bytes of KV; raise it, or 0B for no budget",
                           key, budget, least_bytes);
@@ -311,7 +340,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     if (!plan_rows(plan, parts, wanted) || (config->model.context > 0 && plan->window < config->model.context))
         return too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
-    const size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages);
+    const size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;
     return weir_plan_total(plan) <= plan->cap ? WEIR_OK : too_small(plan, error);
@@ -348,6 +377,9 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
         if (strcmp(p->name, "kv") == 0)
             WEIR_TRY(weir_buffer_format(out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages", plan->kv_format,
                                         plan->kv_rows, plan->kv_bytes_per_token, plan->kv_pages));
+        if (strcmp(p->name, "kv") == 0 && plan->kv_sink_pages > 0)
+            WEIR_TRY(weir_buffer_format(out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes", plan->kv_sink_pages,
+                                        plan->kv_bytes_per_sink));
         if (strcmp(p->name, "kv") == 0 && plan->kv_open > 0)
             WEIR_TRY(weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_open / mib));
         if (strcmp(p->name, "kv") == 0 && plan->kv_disk_pages > 0)
@@ -397,8 +429,10 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
         plan->kv_disk, plan->kv_disk_pages, plan->staging, plan->disk_is_limited ? "true" : "false"));
     WEIR_TRY(weir_buffer_format(out,
                                 "}, \"kv\": {\"format\": \"%s\", \"k_format\": \"%s\", \"v_format\": \"%s\", \"wide_layers\": %d, "
-                                "\"wide_format\": \"%s\", ",
-                                plan->kv_format, plan->k_format, plan->v_format, (int)plan->wide_layers, plan->wide_format));
+                                "\"wide_sinks\": %d, \"wide_format\": \"%s\", \"sink_pages\": %" PRId64
+                                ", \"bytes_per_sink_token\": %" PRId64 ", ",
+                                plan->kv_format, plan->k_format, plan->v_format, (int)plan->wide_layers, (int)plan->sink_tokens,
+                                plan->wide_format, plan->kv_sink_pages, plan->kv_bytes_per_sink));
     WEIR_TRY(weir_buffer_format(out,
                                 "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
                                 ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu, \"per_request\": %" PRId64

@@ -37,14 +37,15 @@ typedef struct weir_plan {
     bool    disk_is_shared,
         disk_is_limited; /* half of it is for sessions; memory has no room for the books of as many pages as it could hold */
     int64_t kv_page_bytes;                  /* of the largest pages, where layers differ */
-    int64_t kv_bytes_per_token;
+    int64_t kv_bytes_per_token;             /* past the sinks */
+    int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of texts; of one such token */
     size_t  kv_open;                        /* of `kv`, for rows that wait for their page to be full */
     int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
     bool    cap_is_configured;
     bool    f32_activations;
     char    model[256], arch[64];
-    char    kv_format[80], k_format[16], v_format[16]; /* as printed, with the layers that differ; of the layers between them */
-    int32_t wide_layers;                    /* first and last layers that have wide_format */
+    char    kv_format[112], k_format[16], v_format[16]; /* as printed, with the layers that differ; of the layers between them */
+    int32_t wide_layers, sink_tokens;       /* first and last layers, and first tokens of every text, that have wide_format */
     char    wide_format[32];
     int64_t kv_per_request, kv_per_key;     /* budgets of a server, in bytes; 0: none */
 } weir_plan;

@@ -130,7 +130,9 @@ static weir_status measure_decode(bench *b, const weir_bench_options *options, w
 
 static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
 {
-    return (size_t)(weir_engine_plan_of(engine)->kv_bytes_per_token * rows);
+    const weir_plan *const plan = weir_engine_plan_of(engine);
+    const int64_t          sinks = rows < plan->sink_tokens ? rows : plan->sink_tokens;
+    return (size_t)(plan->kv_bytes_per_sink * sinks + plan->kv_bytes_per_token * (rows - sinks));
 }
 
 static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)

@@ -345,7 +345,7 @@ static const weir_command commands[] = {
       .usage = "--text FILE [options]",
       .run = weir_run_eval_kv_quality,
       .summary = "Measures what each KV format costs against f32: perplexity, divergence of the next token, bytes, exact answers.",
-      .details = "kv.wide_layers and kv.wide_format apply to every format.",
+      .details = "kv.wide_layers, kv.wide_sinks and kv.wide_format apply to every format; bytes are those of a token of a whole window.",
       .groups = { &kv_quality, &json, &model } },
 };
 

@@ -132,23 +132,27 @@ static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_q
 weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine, const weir_kv_quality_task *task,
                                  const weir_kv_choice *choice, weir_error *error)
 {
-    weir_kv_spec spec = *weir_kv_store_spec(weir_engine_store(engine));
-    comparison   c = { .n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab,
-                       .n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine)) };
+    weir_kv_spec  spec = *weir_kv_store_spec(weir_engine_store(engine));
+    comparison    c = { .n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab,
+                        .n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine)) };
+    const int64_t blocks = (task->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     if (task->window < 2 || task->window > spec.max_rows)
         return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)task->window, (int)spec.max_rows);
     WEIR_TRY(weir_kv_pair_check(choice->rest, spec.key_dim, spec.value_dim, "--formats", error));
-    if (choice->n_wide > 0) WEIR_TRY(weir_kv_pair_check(choice->wide, spec.key_dim, spec.value_dim, "kv.wide_format", error));
+    if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
+        WEIR_TRY(weir_kv_pair_check(choice->wide, spec.key_dim, spec.value_dim, "kv.wide_format", error));
     weir_kv_pair *const formats = calloc((size_t)spec.n_layers + 1, sizeof *formats);
     if (formats == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)spec.n_layers);
     weir_kv_choice_fill(formats, spec.n_layers, choice);
     spec.formats = formats;
+    spec.sinks = weir_kv_choice_sinks(choice, spec.n_layers);
     spec.n_pages = weir_kv_pages_for(&spec, task->window);
+    spec.n_sink_pages = weir_kv_pages_of(&spec, 0, blocks).sinks;
     spec.n_disk_pages = 0;
     const weir_status status = run(&c, engine, task, &spec, error);
     if (status == WEIR_OK) {
         *out = summarise(&c);
-        out->bytes_per_token = (int64_t)weir_kv_block_bytes(&spec) / WEIR_PAGE_TOKENS;
+        out->bytes_per_token = (int64_t)weir_kv_text_room(&spec, blocks) / (blocks * WEIR_PAGE_TOKENS);
         *n_scored = c.n_scored;
     }
     close_side(&c.coded);

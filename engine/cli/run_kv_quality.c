@@ -138,7 +138,7 @@ static weir_status measure_texts(table *t, const weir_engine *engine, const weir
 {
     const weir_kv_pair f32 = { WEIR_KV_F32, WEIR_KV_F32 };
     weir_kv_quality    reference;
-    WEIR_TRY(weir_eval_kv_quality(&reference, &t->n_scored, engine, task, &(weir_kv_choice){ .rest = f32 }, error));
+    WEIR_TRY(weir_eval_kv_quality(&reference, &t->n_scored, engine, task, &(weir_kv_choice){ .rest = f32, .wide = f32 }, error));
     t->reference = reference.perplexity;
     if (prints) print_header(&t->files);
     for (int32_t i = 0; i < t->n; i++) {
@@ -156,7 +156,7 @@ static weir_status run_texts(table *t, const weir_engine *engine, const weir_arg
     size_t               n_bytes;
     const char *const    list = weir_argument(arguments, "formats");
     weir_kv_quality_task task = { &text, window, (int32_t)weir_argument_int(arguments, "limit", 0) };
-    weir_kv_choice       choice = { .n_wide = arguments->config.kv.wide_layers };
+    weir_kv_choice       choice = { .n_wide = arguments->config.kv.wide_layers, .n_wide_tokens = arguments->config.kv.wide_sinks };
     if (!weir_kv_pair_parse(&choice.wide, arguments->config.kv.wide_format))
         return weir_error_set(error, WEIR_EINVAL, "kv.wide_format: no KV format");
     if (list != NULL)
@@ -232,7 +232,7 @@ static int run_table(table *t, const weir_arguments *arguments)
     weir_status status = parse_files(&t->files, weir_argument(arguments, "items"), &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     config.batch.max_sequences = 1;
-    config.kv.wide_layers = 0;
+    config.kv.wide_layers = config.kv.wide_sinks = 0;
     (void)snprintf(config.kv.format, sizeof config.kv.format, "f32");
     if (config.model.context == 0) config.model.context = window;
     int code = weir_open(&engine, &config, WEIR_USE_RUNNER);

@@ -70,15 +70,31 @@ bool weir_kv_any_lossy(const weir_kv_pair *formats, int64_t n_layers)
     return false;
 }
 
+weir_kv_sinks weir_kv_choice_sinks(const weir_kv_choice *choice, int64_t n_layers)
+{
+    const bool alike = 2 * choice->n_wide >= n_layers || weir_kv_pair_is_same(choice->rest, choice->wide);
+    return (weir_kv_sinks){ .pair = choice->wide,
+                            .n_pages = alike ? 0 : (int32_t)((choice->n_wide_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS) };
+}
+
 void weir_kv_choice_print(char out[WEIR_KV_FORMATS_TEXT], const weir_kv_choice *choice)
 {
-    char rest[WEIR_KV_PAIR_TEXT], wide[WEIR_KV_PAIR_TEXT];
+    char          rest[WEIR_KV_PAIR_TEXT], wide[WEIR_KV_PAIR_TEXT], layers[40] = "", tokens[40] = "";
+    const int64_t n_tokens = (choice->n_wide_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS;
+    const bool    alike = weir_kv_pair_is_same(choice->rest, choice->wide), some = !alike && choice->n_wide > 0,
+               first = !alike && n_tokens > 0;
     weir_kv_pair_print(rest, choice->rest);
     weir_kv_pair_print(wide, choice->wide);
-    if (choice->n_wide == 0 || weir_kv_pair_is_same(choice->rest, choice->wide))
-        (void)snprintf(out, WEIR_KV_FORMATS_TEXT, "%s", rest);
-    else if (choice->n_wide == 1)
-        (void)snprintf(out, WEIR_KV_FORMATS_TEXT, "%s, %s in the first and the last layer", rest, wide);
-    else
-        (void)snprintf(out, WEIR_KV_FORMATS_TEXT, "%s, %s in the first and last %" PRId64 " layers", rest, wide, choice->n_wide);
+    if (some && choice->n_wide == 1) (void)snprintf(layers, sizeof layers, "the first and the last layer");
+    if (some && choice->n_wide > 1) (void)snprintf(layers, sizeof layers, "the first and last %" PRId64 " layers", choice->n_wide);
+    if (first) (void)snprintf(tokens, sizeof tokens, "the first %" PRId64 " tokens", n_tokens);
+    (void)snprintf(out, WEIR_KV_FORMATS_TEXT, "%s%s%s%s%s%s%s", rest, some || first ? ", " : "", some || first ? wide : "",
+                   some || first ? " in " : "", layers, some && first ? " and " : "", tokens);
+}
+
+void weir_kv_choice_print_layers(char out[WEIR_KV_FORMATS_TEXT], const weir_kv_choice *choice)
+{
+    weir_kv_choice layers = *choice;
+    layers.n_wide_tokens = 0;
+    weir_kv_choice_print(out, &layers);
 }

@@ -13,6 +13,7 @@ enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
 typedef struct node {
     int32_t  tokens[RUN];
     int32_t  n_tokens; /* 0: a salt */
+    int32_t  depth; /* number of its pages in a text; -1: a salt */
     int32_t  parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
     int32_t  n_used; /* children that are marked as used */
     int32_t  n_saved, n_tried; /* of its tokens, in a file; in one or in none for good */
@@ -48,6 +49,7 @@ struct weir_prefix {
     int32_t           *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
     int32_t            n_tips;
     int64_t            n_used;   /* marked nodes */
+    int64_t            n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
     bool               is_paged; /* whole runs only (store.h 5) */
     int32_t            free_node, parent_in_use; /* of the node that is being made: not dropped with its last text */
     uint64_t           clock;
@@ -111,7 +113,8 @@ weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledge
     }
     const int32_t n = (int32_t)node_count(limits);
     for (int32_t i = 0; i < n; i++)
-        prefix->nodes[i] = (node){ .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = i + 1 < n ? i + 1 : NONE };
+        prefix->nodes[i] =
+            (node){ .depth = -2, .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = i + 1 < n ? i + 1 : NONE };
     prefix->nodes[FOREST].next = NONE;
     prefix->free_node = FOREST + 1;
     prefix->parent_in_use = NONE;
@@ -122,6 +125,9 @@ weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledge
 static void **pages_of(const weir_prefix *p, int32_t index) { return p->pages + index * p->heads; }
 
 static const node *node_of(const weir_prefix *p, void *const *pages) { return &p->nodes[(pages - (void *const *)p->pages) / p->heads]; }
+
+/* Its pages are sinks. */
+static bool is_sink(const weir_prefix *p, int32_t index) { return p->nodes[index].depth < weir_kv_store_spec(p->store)->sinks.n_pages; }
 
 static void drop_pages(weir_prefix *p, int32_t index)
 {
@@ -236,6 +242,7 @@ static void mark(weir_prefix *p, int32_t index)
     const int32_t parent = p->nodes[index].parent;
     p->nodes[index].is_used = true;
     p->n_used++;
+    p->n_used_sinks += is_sink(p, index);
     if (p->nodes[index].n_used == 0) add_tip(p, index);
     if (p->nodes[parent].n_used++ == 0 && p->nodes[parent].tip != NONE) remove_tip(p, parent);
 }
@@ -248,6 +255,7 @@ static void unmark(weir_prefix *p, int32_t index)
     remove_tip(p, index);
     p->nodes[index].is_used = false;
     p->n_used--;
+    p->n_used_sinks -= is_sink(p, index);
     if (--p->nodes[parent].n_used == 0 && p->nodes[parent].is_used) add_tip(p, parent);
 }
 
@@ -264,11 +272,12 @@ static void drop_leaf(weir_prefix *p, int32_t index)
     while (*at != index) at = &p->nodes[*at].next;
     *at = leaf->next;
     if (leaf->n_tokens > 0) p->stats.n_nodes--;
+    if (leaf->n_tokens > 0) p->n_sinks -= is_sink(p, index);
     p->stats.n_tokens -= leaf->n_tokens;
     p->stats.dropped_tokens += leaf->n_tokens;
     p->stats.unsaved_tokens += leaf->n_tokens - leaf->n_saved;
     const int32_t parent = leaf->parent;
-    *leaf = (node){ .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = p->free_node };
+    *leaf = (node){ .depth = -2, .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = p->free_node };
     p->free_node = index;
     const bool is_empty_salt = parent != FOREST && p->nodes[parent].n_tokens == 0 && p->nodes[parent].child == NONE;
     if (is_empty_salt && parent != p->parent_in_use) drop_leaf(p, parent);
@@ -278,15 +287,18 @@ static bool is_cold(const weir_prefix *p, int32_t index) { return p->heads > 0 &
 
 static bool is_lost(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_lost(p->store, pages_of(p, index)[0]); }
 
+typedef enum leaf_choice { LEAF_ANY, LEAF_NO_SINK, LEAF_IN_MEMORY /* past the sinks */ } leaf_choice;
+
 /* What to lose first: leaves of recurrent models that have no state, which nothing can continue, then the least recently used. */
-static int32_t worst_leaf(const weir_prefix *p, bool in_memory)
+static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
 {
     int32_t worst = NONE;
     bool    worst_is_dead = false;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&p->limits); i++) {
         const node *const n = &p->nodes[i];
         if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE || !is_idle(p, i)) continue;
-        if (in_memory && is_cold(p, i)) continue;
+        if (which != LEAF_ANY && is_sink(p, i)) continue;
+        if (which == LEAF_IN_MEMORY && is_cold(p, i)) continue;
         const bool is_dead = has_states(p) && n->snapshot == NONE;
         if (worst != NONE && (worst_is_dead > is_dead || (worst_is_dead == is_dead && p->nodes[worst].last_use <= n->last_use))) continue;
         worst = i;
@@ -295,14 +307,16 @@ static int32_t worst_leaf(const weir_prefix *p, bool in_memory)
     return worst;
 }
 
-bool weir_prefix_reclaim(weir_prefix *prefix, int64_t n_pages)
+/* A sink is the beginning of a text: where others are missing it is in nobody's way, where sinks are missing all that follows them is. */
+bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 {
-    while (weir_kv_store_free_pages(prefix->store) < n_pages) {
-        const int32_t leaf = worst_leaf(prefix, false);
+    for (;;) {
+        const weir_kv_pages free = weir_kv_store_free(prefix->store);
+        if (weir_kv_pages_fit(wanted, free)) return true;
+        const int32_t leaf = worst_leaf(prefix, free.sinks >= wanted.sinks ? LEAF_NO_SINK : LEAF_ANY);
         if (leaf == NONE) return false;
         drop_leaf(prefix, leaf);
     }
-    return true;
 }
 
 bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence)
@@ -326,7 +340,7 @@ int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int3
     int32_t n = 0;
     for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const run = &prefix->nodes[i];
-        if (run->parent == NONE || run->n_tokens == 0 || !is_idle(prefix, i) || is_cold(prefix, i)) continue;
+        if (run->parent == NONE || run->n_tokens == 0 || is_sink(prefix, i) || !is_idle(prefix, i) || is_cold(prefix, i)) continue;
         int32_t at = n;
         while (at > 0 && run->last_use < node_of(prefix, blocks[at - 1])->last_use) at--;
         if (at == most) continue;
@@ -343,31 +357,31 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
     while (weir_kv_store_room(prefix->store) < n_blocks) {
         void *const *oldest = NULL;
         if (weir_prefix_oldest(prefix, &oldest, 1) == 0) return;
-        int32_t leaf = worst_leaf(prefix, true);
-        if (leaf == NONE) leaf = worst_leaf(prefix, false);
+        int32_t leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
+        if (leaf == NONE) leaf = worst_leaf(prefix, LEAF_NO_SINK);
         if (leaf == NONE) return;
         drop_leaf(prefix, leaf);
     }
 }
 
 /* Adds the nodes below and at this one that could be dropped; false: this one could not. */
-static bool walk_idle(const weir_prefix *p, int32_t index, int64_t *n)
+static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)
 {
     bool is_free = p->nodes[index].n_tokens == 0 || is_idle(p, index);
     for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next) is_free = walk_idle(p, child, n) && is_free;
-    *n += is_free && p->nodes[index].n_tokens > 0;
+    if (is_free && p->nodes[index].n_tokens > 0) *(is_sink(p, index) ? &n->sinks : &n->others) += p->heads;
     return is_free;
 }
 
-int64_t weir_prefix_idle_pages(const weir_prefix *prefix)
+weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix)
 {
-    int64_t n = 0;
+    weir_kv_pages n = { 0 };
     (void)walk_idle(prefix, FOREST, &n);
-    return n * prefix->heads;
+    return n;
 }
 
 /* What an idle tip leaves in its place was looked at before. */
-int64_t weir_prefix_reclaimable(weir_prefix *prefix)
+weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
 {
     for (int32_t place = prefix->n_tips - 1; place >= 0; place--) {
         for (int32_t i = prefix->tips[place]; prefix->nodes[i].tip != NONE && is_idle(prefix, i);) {
@@ -375,14 +389,15 @@ int64_t weir_prefix_reclaimable(weir_prefix *prefix)
             i = prefix->nodes[i].parent;
         }
     }
-    return (prefix->stats.n_nodes - prefix->n_used) * prefix->heads;
+    const int64_t idle = prefix->stats.n_nodes - prefix->n_used, sinks = prefix->n_sinks - prefix->n_used_sinks;
+    return (weir_kv_pages){ .sinks = sinks * prefix->heads, .others = (idle - sinks) * prefix->heads };
 }
 
 /* A node under `parent`; NONE when all are in use. */
 static int32_t new_node(weir_prefix *p, int32_t parent)
 {
     if (p->free_node == NONE) {
-        const int32_t leaf = worst_leaf(p, false);
+        const int32_t leaf = worst_leaf(p, LEAF_ANY);
         if (leaf == NONE || leaf == parent) return NONE;
         p->parent_in_use = parent;
         drop_leaf(p, leaf);
@@ -390,8 +405,13 @@ static int32_t new_node(weir_prefix *p, int32_t parent)
     }
     const int32_t index = p->free_node;
     p->free_node = p->nodes[index].next;
-    p->nodes[index] =
-        (node){ .parent = parent, .child = NONE, .snapshot = NONE, .tip = NONE, .next = p->nodes[parent].child, .last_use = p->clock };
+    p->nodes[index] = (node){ .depth = p->nodes[parent].depth + 1,
+                              .parent = parent,
+                              .child = NONE,
+                              .snapshot = NONE,
+                              .tip = NONE,
+                              .next = p->nodes[parent].child,
+                              .last_use = p->clock };
     p->nodes[parent].child = index;
     return index;
 }
@@ -579,6 +599,7 @@ static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence,
     if (index == NONE) return NONE;
     node *const run = &p->nodes[index];
     if (!is_whole) p->stats.n_nodes++;
+    if (!is_whole) p->n_sinks += is_sink(p, index);
     p->stats.n_tokens += n - run->n_tokens;
     memcpy(run->tokens, sequence->tokens + at, (size_t)n * sizeof *run->tokens);
     run->n_tokens = n;
@@ -762,11 +783,12 @@ static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
     return n;
 }
 
-bool weir_prefix_endangered(weir_prefix *prefix, int64_t n_pages, int32_t least, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1])
+bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t least, weir_sequence *sequence,
+                            char salt[WEIR_PREFIX_SALT + 1])
 {
     const int32_t n = (int32_t)node_count(&prefix->limits);
     int32_t       found = NONE;
-    int64_t       before = 0; /* runs that go first */
+    weir_kv_pages before = weir_kv_store_free(prefix->store); /* free, and of runs that go first */
     for (int32_t i = FOREST + 1; i < n; i++) {
         const node *const leaf = &prefix->nodes[i];
         if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE) continue;
@@ -775,9 +797,10 @@ bool weir_prefix_endangered(weir_prefix *prefix, int64_t n_pages, int32_t least,
     if (found == NONE) return false;
     for (int32_t i = FOREST + 1; i < n; i++) {
         const node *const run = &prefix->nodes[i];
-        before += run->parent != NONE && run->n_tokens > 0 && run->last_use < prefix->nodes[found].last_use && is_idle(prefix, i);
+        if (run->parent == NONE || run->n_tokens == 0 || run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i)) continue;
+        *(is_sink(prefix, i) ? &before.sinks : &before.others) += prefix->heads;
     }
-    if (weir_kv_store_free_pages(prefix->store) + before * prefix->heads >= n_pages) return false;
+    if (weir_kv_pages_fit(wanted, before)) return false;
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     return true;
 }
@@ -814,6 +837,7 @@ static bool marks_are_sound(const weir_prefix *p, int32_t index)
     for (int32_t child = n->child; child != NONE; child = p->nodes[child].next) n_used += p->nodes[child].is_used;
     if (n_used != n->n_used || (n->tip != NONE) != (n->is_used && n_used == 0) || (n->tip != NONE && p->tips[n->tip] != index))
         return false;
+    if (n->depth != (index == FOREST ? -2 : p->nodes[n->parent].depth + 1)) return false;
     if (n->n_tokens == 0) return !n->is_used;
     return n->is_used || is_idle(p, index);
 }
@@ -836,13 +860,15 @@ static bool node_is_sound(const weir_prefix *p, int32_t index, int64_t *n_slots)
 
 bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
 {
-    int64_t n_kept = 0, n_nodes = 0, n_tokens = 0, n_slots = 0, n_used = 0;
+    int64_t n_kept = 0, n_nodes = 0, n_tokens = 0, n_slots = 0, n_used = 0, n_sinks = 0, n_used_sinks = 0;
     for (int32_t i = 0; i < prefix->limits.n_snapshots; i++) n_slots += prefix->slots[i].state == SLOT_KEPT;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const n = &prefix->nodes[i];
         n_nodes += n->parent != NONE && n->n_tokens > 0;
         n_tokens += n->n_tokens;
         n_used += n->is_used;
+        n_sinks += n->parent != NONE && n->n_tokens > 0 && is_sink(prefix, i);
+        n_used_sinks += n->is_used && is_sink(prefix, i);
     }
     bool names_are_sound = true;
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
@@ -854,7 +880,8 @@ bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
         (void)weir_error_set(error, WEIR_EINVAL, "a node of the prefix tree is unsound");
     else if (n_kept != n_slots || n_kept != prefix->stats.n_snapshots)
         (void)weir_error_set(error, WEIR_EINVAL, "states of the prefix tree are lost");
-    else if (n_nodes != prefix->stats.n_nodes || n_tokens != prefix->stats.n_tokens || n_used != prefix->n_used)
+    else if (n_nodes != prefix->stats.n_nodes || n_tokens != prefix->stats.n_tokens || n_used != prefix->n_used ||
+             n_sinks != prefix->n_sinks || n_used_sinks != prefix->n_used_sinks)
         (void)weir_error_set(error, WEIR_EINVAL, "nodes of the prefix tree are lost");
     else
         return true;

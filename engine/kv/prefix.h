@@ -92,8 +92,9 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
 
 /* ---- texts that will be dropped, for what saves them before ---- */
 /* Of the texts that nobody uses and that have `least` tokens or more which nobody has tried to save and no other text has, the least recently used one, if
- * it will go before n_pages are free: its tokens become those of a clear sequence. Costs a pass over the tree. */
-bool weir_prefix_endangered(weir_prefix *prefix, int64_t n_pages, int32_t least, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1]);
+ * it will go before so many pages are free: its tokens become those of a clear sequence. Costs a pass over the tree. */
+bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t least, weir_sequence *sequence,
+                            char salt[WEIR_PREFIX_SALT + 1]);
 /* The sequence shares the rows of its tokens up to where they can be continued, as weir_prefix_take does, but that counts as no use of them and
  * copies no state. Returns how many. */
 int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const char *salt);
@@ -102,14 +103,14 @@ void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tok
 /* Rows that weir_prefix_take would give; nothing changes. */
 int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt);
 
-/* Drops the least recently used texts until the store has `n_pages` free pages; false when that cannot be reached. */
-bool weir_prefix_reclaim(weir_prefix *prefix, int64_t n_pages);
+/* Drops the least recently used texts until the store has so many free pages; false when that cannot be reached. */
+bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
 /* The page that the sequence writes to next becomes its own, if one end of a text is all that shares it: that end is dropped. For a sequence that
  * has all other pages, and would need one more for a copy. */
 bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence);
 /* Pages that reclaiming could free. Costs as much as the sequences that came and went since the last call, not as the tree. */
-int64_t weir_prefix_reclaimable(weir_prefix *prefix);
-/* With a disk. Up to `most` blocks in memory that nobody else uses, the least recently used first; and what is done when none can leave it: texts are dropped
+weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);
+/* With a disk. Up to `most` blocks in memory, past the sinks, that nobody else uses, the least recently used first; and what is done when none can leave it: texts are dropped
  * until n_blocks fit in memory or none is left that would help. */
 int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int32_t most);
 void    weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
@@ -121,8 +122,8 @@ typedef struct weir_prefix_stats {
 } weir_prefix_stats;
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix);
 /* For tests: what weir_prefix_reclaimable says, by a walk over the tree; the invariants, false with a text. */
-int64_t weir_prefix_idle_pages(const weir_prefix *prefix);
-bool    weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
+weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix);
+bool          weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error);
 
 #ifdef __cplusplus
 }

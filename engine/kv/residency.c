@@ -26,7 +26,10 @@ static size_t kernel_bytes(const weir_kv_spec *spec)
 {
     enum { ENTRY = 8 };
     const int64_t heads = kv_heads_of(spec);
-    return heads > 0 ? (size_t)(spec->n_pages / heads) * (weir_kv_block_room(spec) / WEIR_SPILL_ALIGNMENT) * ENTRY : 0;
+    if (heads == 0) return 0;
+    const size_t others = (size_t)((spec->n_pages - spec->n_sink_pages) / heads) * weir_kv_block_room(spec),
+                 sinks = (size_t)(spec->n_sink_pages / heads) * weir_kv_sink_block_room(spec);
+    return (others + sinks) / WEIR_SPILL_ALIGNMENT * ENTRY;
 }
 
 size_t weir_kv_disk_book_bytes(const weir_kv_spec *spec)
@@ -95,7 +98,8 @@ void weir_kv_lose(weir_kv_store *store, const void *page) { store->lost[weir_kv_
 int64_t weir_kv_store_room(const weir_kv_store *store)
 {
     const int64_t heads = kv_heads_of(&store->spec);
-    return heads > 0 ? (store->spec.n_pages - store->spec.n_disk_pages - store->n_resident) / heads : INT64_MAX;
+    const int64_t most = store->spec.n_pages - store->spec.n_disk_pages - store->spec.n_sink_pages;
+    return heads > 0 ? (most - kv_movable_pages(store)) / heads : INT64_MAX;
 }
 
 weir_spill *weir_kv_store_spill(const weir_kv_store *store) { return store->spill; }
@@ -114,6 +118,7 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 }
 
 /* ---- moving ------------------------------------------------------------------------------------------------------ */
+/* Of a page that moves. */
 static size_t room_of(const weir_kv_store *store, int64_t head) { return weir_kv_page_room(&store->spec, head / store->spec.n_kv_heads); }
 
 /* The page reads as zeros from now on and takes no memory until it is written to. */
@@ -153,6 +158,7 @@ weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t str
     const int64_t heads = kv_heads_of(&store->spec);
     int32_t       block;
     if (store->spill == NULL) return weir_error_set(error, WEIR_EFULL, "there is no disk for KV pages (memory.disk)");
+    WEIR_ASSERT(!kv_is_sink(store, pages[0]));
     WEIR_TRY(weir_spill_take(store->spill, &block, error));
     const weir_status status = write_block(store, block, pages, stride, error);
     if (status != WEIR_OK) {
@@ -214,8 +220,8 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
 
 weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error)
 {
-    if (store->spill == NULL) {
-        memcpy(bytes, page, room_of(store, head));
+    if (store->spill == NULL || kv_is_sink(store, page)) {
+        memcpy(bytes, page, kv_room_of(store, page));
         return WEIR_OK;
     }
     (void)pthread_mutex_lock(&store->lock);
@@ -256,7 +262,7 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     weir_status status = WEIR_OK;
     if (n_free != store->n_free || !free_ones_are_free(store))
         status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free, store->n_free);
-    else if (store->n_resident != n - n_free - n_cold || store->n_resident > n - store->spec.n_disk_pages)
+    else if (store->n_resident != n - n_free - n_cold || kv_movable_pages(store) > n - store->spec.n_disk_pages - store->spec.n_sink_pages)
         status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
                                 n - n_free - n_cold, n - store->spec.n_disk_pages, store->n_resident);
     else if (n_alive != n_cold || (store->spill != NULL && n_used != disk_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))

@@ -13,10 +13,10 @@ bool weir_kv_is_cold(const weir_kv_store *store, const void *page); /* on disk *
 /* Could not be read: nobody should begin to use it. */
 bool weir_kv_is_lost(const weir_kv_store *store, const void *page);
 void weir_kv_lose(weir_kv_store *store, const void *page);
-/* Blocks that may be handed out or brought back before another one must leave memory. */
+/* Blocks past the sinks that may be handed out or brought back before another one must leave memory. */
 int64_t weir_kv_store_room(const weir_kv_store *store);
 
-/* EFULL, EIO: the block is where it was. Engine thread, between steps; nobody reads its bytes but through weir_kv_page_copy. */
+/* EFULL, EIO: the block, which is none of sinks, is where it was. Engine thread, between steps; nobody reads its bytes but through weir_kv_page_copy. */
 WEIR_MUST_CHECK weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 /* The room of a page (weir_kv_page_room) of layer and head number `head`, wherever it is, to memory aligned to 4096 bytes. Any thread whose caller holds

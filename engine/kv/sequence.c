@@ -51,7 +51,7 @@ void weir_sequence_clear(weir_sequence *sequence)
 size_t weir_sequence_kv_bytes(const weir_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
-    return (size_t)sequence->table.n_pages * weir_kv_block_room(spec) + weir_kv_open_rows_bytes(spec);
+    return weir_kv_text_room(spec, sequence->table.n_pages) + weir_kv_open_rows_bytes(spec);
 }
 
 size_t weir_sequence_bytes(const weir_sequence *sequence)

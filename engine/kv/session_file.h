@@ -11,9 +11,10 @@ extern "C" {
 #endif
 
 enum {
-    WEIR_SESSION_VERSION = 1,
+    WEIR_SESSION_VERSION = 2, /* 1 where there are no sinks */
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
+    WEIR_SESSION_SINK_FORMAT = 32,
     WEIR_SESSION_POLICY = 64,
     WEIR_SESSION_STATES = 16
 };
@@ -23,9 +24,11 @@ typedef struct weir_session_identity {
     uint64_t model[2];     /* digest of architecture, shapes and weights */
     uint64_t tokenizer[2]; /* digest of the vocabulary; 0: none */
     char     format[WEIR_SESSION_FORMAT]; /* of K and V rows, with the layers that differ */
+    char     sink_format[WEIR_SESSION_SINK_FORMAT]; /* of the first n_sinks blocks; "": there are none */
     char     policy[WEIR_SESSION_POLICY]; /* which rows stay */
     int64_t  n_layers, n_kv_heads, key_dim, value_dim, state_bytes;
     int64_t  block_bytes; /* the pages of 64 tokens over all layers and heads */
+    int64_t  n_sinks, sink_block_bytes; /* blocks of every text, the pages of one; 0 */
 } weir_session_identity;
 
 /* Where the bytes of a text come from that may be taken away while it is written. ECANCELED: they were. Bytes are aligned to 4096. */

@@ -23,7 +23,9 @@ enum { /* byte offsets in the header */
        AT_N_SECTIONS = 288,
        AT_SECTIONS = 296,
        SECTION_BYTES = 40,
-       AT_END = AT_SECTIONS + SESSION_SECTIONS * SECTION_BYTES,
+       AT_SINKS = AT_SECTIONS + SESSION_SECTIONS * SECTION_BYTES, /* version 1 ends here */
+       AT_SINK_FORMAT = AT_SINKS + 16,
+       AT_END = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT,
        AT_CHECKSUM = SESSION_HEADER - 8,
        FLAG_AUTOMATIC = 1
 };
@@ -52,18 +54,25 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
     const weir_session_identity *const id = &header->identity;
     const bool is_sane = is_size(id->n_layers, 1, 1 << 16) && is_size(id->n_kv_heads, 1, 1 << 16) && is_size(id->key_dim, 1, 1 << 20) &&
                          is_size(id->value_dim, 1, 1 << 20) && is_size(id->block_bytes, 1, INT64_C(1) << 36) &&
-                         is_size(id->state_bytes, 0, INT64_C(1) << 40) && header->n_tokens >= 1 && header->n_states >= 0 &&
+                         is_size(id->state_bytes, 0, INT64_C(1) << 40) && is_size(id->n_sinks, 0, 1 << 24) &&
+                         is_size(id->sink_block_bytes, id->n_sinks > 0, id->n_sinks > 0 ? INT64_C(1) << 36 : 0) &&
+                         (id->n_sinks > 0) == (id->sink_format[0] != '\0') && header->n_tokens >= 1 && header->n_states >= 0 &&
                          header->n_states <= WEIR_SESSION_STATES && header->n_states <= header->n_tokens &&
                          (header->n_states == 0) == (id->state_bytes == 0) && header->salt_bytes >= 1 &&
                          header->salt_bytes <= WEIR_PREFIX_SALT;
     if (!is_sane) return false;
     layout->n_heads = id->n_layers * id->n_kv_heads;
     layout->n_blocks = ((int64_t)header->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    size_t sizes[SESSION_SECTIONS] = { [SESSION_TOKENS] = (size_t)header->n_tokens * 4,
-                                       [SESSION_SALT] = header->salt_bytes,
-                                       [SESSION_PLACES] = (size_t)header->n_states * 4,
-                                       [SESSION_STATES] = (size_t)header->n_states * (size_t)id->state_bytes };
-    if (!weir_mul_size(&sizes[SESSION_PAGES], (size_t)layout->n_blocks, (size_t)id->block_bytes)) return false;
+    size_t        sizes[SESSION_SECTIONS] = { [SESSION_TOKENS] = (size_t)header->n_tokens * 4,
+                                              [SESSION_SALT] = header->salt_bytes,
+                                              [SESSION_PLACES] = (size_t)header->n_states * 4,
+                                              [SESSION_STATES] = (size_t)header->n_states * (size_t)id->state_bytes };
+    const int64_t sinks = id->n_sinks < layout->n_blocks ? id->n_sinks : layout->n_blocks;
+    size_t        sink_bytes;
+    if (!weir_mul_size(&sizes[SESSION_PAGES], (size_t)(layout->n_blocks - sinks), (size_t)id->block_bytes) ||
+        !weir_mul_size(&sink_bytes, (size_t)sinks, (size_t)id->sink_block_bytes) ||
+        !weir_add_size(&sizes[SESSION_PAGES], sizes[SESSION_PAGES], sink_bytes))
+        return false;
     size_t at = SESSION_HEADER;
     for (int i = 0; i < SESSION_SECTIONS; i++) {
         layout->sections[i] = (session_section){ .offset = at, .size = sizes[i] };
@@ -87,13 +96,16 @@ void session_header_encode(unsigned char out[SESSION_HEADER], const weir_session
     const int64_t shape[] = { id->n_layers, id->n_kv_heads, id->key_dim, id->value_dim, id->block_bytes, id->state_bytes };
     memset(out, 0, SESSION_HEADER);
     memcpy(out, SESSION_MAGIC, 8);
-    put32(out + AT_VERSION, WEIR_SESSION_VERSION);
+    put32(out + AT_VERSION, id->n_sinks > 0 ? WEIR_SESSION_VERSION : 1);
     put32(out + AT_HEADER_BYTES, SESSION_HEADER);
     put64(out + AT_FILE_BYTES, layout->file_bytes);
     put64(out + AT_CREATED, (uint64_t)header->created);
     for (int i = 0; i < 2; i++) put64(out + AT_MODEL + 8 * i, id->model[i]), put64(out + AT_TOKENIZER + 8 * i, id->tokenizer[i]);
     memcpy(out + AT_FORMAT, id->format, sizeof id->format);
     memcpy(out + AT_POLICY, id->policy, sizeof id->policy);
+    put64(out + AT_SINKS, (uint64_t)id->n_sinks);
+    put64(out + AT_SINKS + 8, (uint64_t)id->sink_block_bytes);
+    memcpy(out + AT_SINK_FORMAT, id->sink_format, sizeof id->sink_format);
     put32(out + AT_PAGE_TOKENS, WEIR_PAGE_TOKENS);
     put32(out + AT_PAGE_LAYOUT, SESSION_PAGE_LAYOUT);
     for (int i = 0; i < 6; i++) put64(out + AT_SHAPE + 8 * i, (uint64_t)shape[i]);
@@ -150,15 +162,17 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
 {
     const uint32_t version = get32(bytes + AT_VERSION);
     if (memcmp(bytes, SESSION_MAGIC, 8) != 0) return weir_error_set(error, WEIR_EFORMAT, "%s: this is no session file", path);
-    if (version != WEIR_SESSION_VERSION)
+    if (version < 1 || version > WEIR_SESSION_VERSION)
         return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "%s: a session file of version %" PRIu32 ", this program reads version %d; use the program that wrote it",
+                              "%s: a session file of version %" PRIu32
+                              ", this program reads versions 1 to %d; use the program that wrote it",
                               path, version, (int)WEIR_SESSION_VERSION);
     if (get64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM)) return damaged(path, "the header's checksum is wrong", error);
     if (get32(bytes + AT_HEADER_BYTES) != SESSION_HEADER || get64(bytes + AT_N_SECTIONS) != SESSION_SECTIONS ||
         get32(bytes + AT_PAGE_TOKENS) != WEIR_PAGE_TOKENS || get32(bytes + AT_PAGE_LAYOUT) != SESSION_PAGE_LAYOUT ||
-        get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC || !is_zero(bytes + AT_END, AT_CHECKSUM - AT_END))
-        return damaged(path, "the header holds numbers that version 1 does not have", error);
+        get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC || !is_zero(bytes + AT_END, AT_CHECKSUM - AT_END) ||
+        is_zero(bytes + AT_SINKS, AT_END - AT_SINKS) != (version == 1))
+        return damaged(path, "the header holds numbers that its version does not have", error);
     return WEIR_OK;
 }
 
@@ -171,7 +185,11 @@ weir_status session_header_decode(weir_session_header *header, session_layout *l
     int64_t *const shape[] = { &id->n_layers, &id->n_kv_heads, &id->key_dim, &id->value_dim, &id->block_bytes, &id->state_bytes };
     for (int i = 0; i < 2; i++) id->model[i] = get64(bytes + AT_MODEL + 8 * i), id->tokenizer[i] = get64(bytes + AT_TOKENIZER + 8 * i);
     for (int i = 0; i < 6; i++) *shape[i] = (int64_t)get64(bytes + AT_SHAPE + 8 * i);
-    if (!get_text(id->format, bytes + AT_FORMAT, sizeof id->format) || !get_text(id->policy, bytes + AT_POLICY, sizeof id->policy))
+    id->n_sinks = (int64_t)get64(bytes + AT_SINKS);
+    id->sink_block_bytes = (int64_t)get64(bytes + AT_SINKS + 8);
+    if (!get_text(id->format, bytes + AT_FORMAT, sizeof id->format) ||
+        !get_text(id->sink_format, bytes + AT_SINK_FORMAT, sizeof id->sink_format) ||
+        !get_text(id->policy, bytes + AT_POLICY, sizeof id->policy))
         return damaged(path, "a name in the header has no end", error);
     const uint64_t n_tokens = get64(bytes + AT_N_TOKENS), n_states = get64(bytes + AT_N_STATES),
                    salt = get64(bytes + AT_SECTIONS + SESSION_SALT * SECTION_BYTES + 16);

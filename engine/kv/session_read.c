@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,6 +136,14 @@ void weir_session_close(weir_session_reader *reader)
 
 const weir_session_header *weir_session_header_of(const weir_session_reader *reader) { return &reader->header; }
 
+static void print_sinks(char *out, size_t size, const weir_session_identity *id)
+{
+    if (id->n_sinks == 0)
+        (void)snprintf(out, size, "none");
+    else
+        (void)snprintf(out, size, "%" PRId64 " in %s", id->n_sinks * WEIR_PAGE_TOKENS, id->sink_format);
+}
+
 weir_status weir_session_check(const weir_session_reader *reader, const weir_session_identity *own, weir_error *error)
 {
     const weir_session_identity *const id = &reader->header.identity;
@@ -146,10 +155,19 @@ weir_status weir_session_check(const weir_session_reader *reader, const weir_ses
                     { "key dimensions", id->key_dim, own->key_dim },
                     { "value dimensions", id->value_dim, own->value_dim },
                     { "bytes per 64 tokens", id->block_bytes, own->block_bytes },
+                    { "bytes per 64 wide tokens", id->sink_block_bytes, own->sink_block_bytes },
                     { "bytes per state", id->state_bytes, own->state_bytes } };
     if (strcmp(id->format, own->format) != 0)
         return weir_error_set(error, WEIR_EMISMATCH, "%s: its KV rows are %s, those here are %s (kv.format)", reader->path, id->format,
                               own->format);
+    if (id->n_sinks != own->n_sinks || strcmp(id->sink_format, own->sink_format) != 0) {
+        char theirs[WEIR_SESSION_SINK_FORMAT + 64], ours[sizeof theirs];
+        print_sinks(theirs, sizeof theirs, id);
+        print_sinks(ours, sizeof ours, own);
+        return weir_error_set(error, WEIR_EMISMATCH,
+                              "%s: first tokens with a format of their own: %s, here %s (kv.wide_sinks, kv.wide_format)", reader->path,
+                              theirs, ours);
+    }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].theirs != numbers[i].ours)
             return weir_error_set(error, WEIR_EMISMATCH, "%s: of another model: %" PRId64 " %s, the model here has %" PRId64, reader->path,
@@ -216,13 +234,15 @@ weir_status weir_session_read_states(weir_session_reader *reader, float *const *
 weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
                                      int64_t first, int64_t end, weir_error *error)
 {
-    if ((int64_t)weir_kv_block_bytes(spec) != reader->header.identity.block_bytes)
+    const weir_session_identity *const id = &reader->header.identity;
+    if ((int64_t)weir_kv_block_bytes(spec) != id->block_bytes || (int64_t)weir_kv_sink_block_bytes(spec) != id->sink_block_bytes ||
+        spec->sinks.n_pages != id->n_sinks)
         return weir_error_set(error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", reader->path);
     WEIR_ASSERT(end <= reader->layout.n_blocks);
     if (first == 0) begin_section(reader, SESSION_PAGES);
     for (int64_t block = first; block < end; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)
-            WEIR_TRY(want(reader, pages[head * page_stride + block], weir_kv_page_bytes(spec, head / spec->n_kv_heads), error));
+            WEIR_TRY(want(reader, pages[head * page_stride + block], weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error));
     return end == reader->layout.n_blocks ? end_section(reader, SESSION_PAGES, error) : flush(reader, error);
 }
 

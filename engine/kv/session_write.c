@@ -60,7 +60,7 @@ static weir_status add(writer *w, const void *bytes, size_t n)
 /* The largest page, rounded so that copies stay aligned. */
 static size_t copy_bytes(const weir_kv_spec *spec)
 {
-    size_t most = 0;
+    size_t most = weir_kv_sink_page_room(spec);
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const size_t bytes = weir_kv_page_room(spec, layer);
         if (bytes > most) most = bytes;
@@ -91,7 +91,7 @@ static weir_status next_copy(writer *w, char **copy)
 /* The page of layer and head number `head`. */
 static weir_status add_page(writer *w, const weir_session_text *text, int64_t block, int64_t head)
 {
-    const size_t bytes = weir_kv_page_bytes(text->spec, head / text->spec->n_kv_heads);
+    const size_t bytes = weir_kv_page_bytes_at(text->spec, head / text->spec->n_kv_heads, block);
     char        *copy;
     if (w->copies == NULL) return add(w, text->pages[head * text->page_stride + block], bytes);
     WEIR_TRY(next_copy(w, &copy));

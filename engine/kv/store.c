@@ -18,10 +18,43 @@ size_t weir_kv_block_bytes(const weir_kv_spec *spec)
     return bytes;
 }
 
-size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer)
+static size_t sink_page_bytes(const weir_kv_spec *spec)
 {
-    const size_t bytes = weir_kv_page_bytes(spec, layer), round = WEIR_SPILL_ALIGNMENT - 1;
+    return (size_t)weir_kv_bytes(spec->sinks.pair.k, spec->sinks.pair.v, spec->key_dim, spec->value_dim);
+}
+
+size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t block)
+{
+    return block < spec->sinks.n_pages ? sink_page_bytes(spec) : weir_kv_page_bytes(spec, layer);
+}
+
+size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec)
+{
+    return spec->sinks.n_pages > 0 ? (size_t)kv_heads_of(spec) * sink_page_bytes(spec) : 0;
+}
+
+static size_t rounded(const weir_kv_spec *spec, size_t bytes)
+{
+    const size_t round = WEIR_SPILL_ALIGNMENT - 1;
     return spec->n_disk_pages > 0 ? (bytes + round) & ~round : bytes;
+}
+
+size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer) { return rounded(spec, weir_kv_page_bytes(spec, layer)); }
+
+size_t weir_kv_sink_page_room(const weir_kv_spec *spec) { return spec->sinks.n_pages > 0 ? rounded(spec, sink_page_bytes(spec)) : 0; }
+
+size_t weir_kv_sink_block_room(const weir_kv_spec *spec) { return (size_t)kv_heads_of(spec) * weir_kv_sink_page_room(spec); }
+
+/* Of the first n_blocks of a text. */
+static int64_t sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
+{
+    return n_blocks < spec->sinks.n_pages ? n_blocks : spec->sinks.n_pages;
+}
+
+size_t weir_kv_text_room(const weir_kv_spec *spec, int64_t n_blocks)
+{
+    const int64_t sinks = sinks_among(spec, n_blocks);
+    return (size_t)sinks * weir_kv_sink_block_room(spec) + (size_t)(n_blocks - sinks) * weir_kv_block_room(spec);
 }
 
 size_t weir_kv_block_room(const weir_kv_spec *spec)
@@ -31,9 +64,13 @@ size_t weir_kv_block_room(const weir_kv_spec *spec)
     return bytes;
 }
 
+/* The open page is a sink or not: room for either. */
 static size_t open_bytes(const weir_kv_spec *spec, int64_t layer)
 {
-    return (size_t)weir_kv_open_bytes(spec->formats[layer].k, spec->formats[layer].v, spec->key_dim, spec->value_dim);
+    const weir_kv_pair others = spec->formats[layer], first = weir_kv_pair_at(others, spec->sinks, 0);
+    const int64_t      bytes = weir_kv_open_bytes(others.k, others.v, spec->key_dim, spec->value_dim),
+                  at_first = weir_kv_open_bytes(first.k, first.v, spec->key_dim, spec->value_dim);
+    return (size_t)(bytes > at_first ? bytes : at_first);
 }
 
 size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
@@ -48,6 +85,13 @@ bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes
 static int64_t pages_per_head(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
 
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows) { return pages_per_head(rows) * kv_heads_of(spec); }
+
+weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end)
+{
+    if (end <= first) return (weir_kv_pages){ 0 };
+    const int64_t heads = kv_heads_of(spec), sinks = sinks_among(spec, end) - sinks_among(spec, first);
+    return (weir_kv_pages){ .sinks = sinks * heads, .others = (end - first - sinks) * heads };
+}
 
 size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(bool); }
 
@@ -64,7 +108,7 @@ size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
 static weir_status find_kinds(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    const int64_t             heads = kv_heads_of(spec), blocks = heads > 0 ? spec->n_pages / heads : 0;
+    const int64_t heads = kv_heads_of(spec), n_others = spec->n_pages - spec->n_sink_pages, blocks = heads > 0 ? n_others / heads : 0;
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const size_t bytes = weir_kv_page_room(spec, layer);
         int32_t      kind = 0;
@@ -73,8 +117,13 @@ static weir_status find_kinds(weir_kv_store *store, weir_error *error)
         if (kind == store->n_kinds) store->kinds[store->n_kinds++] = (page_kind){ .bytes = bytes };
         store->kinds[kind].n += (int32_t)(blocks * spec->n_kv_heads);
     }
-    if (store->n_kinds == 1) store->kinds[0].n = (int32_t)spec->n_pages;
-    const bool is_whole = blocks * heads == spec->n_pages && (heads == 0 || spec->n_disk_pages % heads == 0);
+    if (store->n_kinds == 1) store->kinds[0].n = (int32_t)n_others;
+    const bool is_whole =
+        blocks * heads == n_others && (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_sink_pages % heads == 0));
+    if (spec->sinks.n_pages > 0 && heads > 0) {
+        store->sinks = &store->kinds[store->n_kinds++];
+        *store->sinks = (page_kind){ .bytes = weir_kv_sink_page_room(spec), .n = (int32_t)spec->n_sink_pages };
+    }
     if ((store->n_kinds > 1 || spec->n_disk_pages > 0) && !is_whole)
         return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
                               spec->n_pages, heads);
@@ -84,8 +133,10 @@ static weir_status find_kinds(weir_kv_store *store, weir_error *error)
 
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
 {
-    const int64_t heads = kv_heads_of(spec), n = spec->n_pages - spec->n_disk_pages;
-    return heads > 0 ? (size_t)(n / heads) * weir_kv_block_room(spec) + (size_t)(n % heads) * weir_kv_page_room(spec, 0) : 0;
+    const int64_t heads = kv_heads_of(spec), n = spec->n_pages - spec->n_disk_pages - spec->n_sink_pages;
+    if (heads == 0) return 0;
+    return (size_t)(n / heads) * weir_kv_block_room(spec) + (size_t)(n % heads) * weir_kv_page_room(spec, 0) +
+           (size_t)spec->n_sink_pages * weir_kv_sink_page_room(spec);
 }
 
 static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
@@ -138,7 +189,9 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
 
 weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error)
 {
-    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 || spec->n_disk_pages > spec->n_pages)
+    const bool has_sinks = spec->sinks.n_pages > 0;
+    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 || spec->n_sink_pages < 0 ||
+        spec->n_disk_pages > spec->n_pages - spec->n_sink_pages || (!has_sinks && spec->n_sink_pages > 0))
         return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages);
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
@@ -165,10 +218,24 @@ void weir_kv_store_close(weir_kv_store *store)
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
 int64_t             weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
-static page_kind *kind_of(const weir_kv_store *store, size_t page_room)
+weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
+{
+    const int64_t sinks = store->sinks != NULL ? store->sinks->n_free : 0;
+    return (weir_kv_pages){ .sinks = sinks, .others = store->n_free - sinks };
+}
+
+int64_t kv_movable_pages(const weir_kv_store *store)
+{
+    return store->n_resident - (store->sinks != NULL ? store->sinks->n - store->sinks->n_free : 0);
+}
+
+/* Of pages of number `block` in a text. */
+static page_kind *kind_of(const weir_kv_store *store, int64_t layer, int64_t block)
 {
     const page_kind *kind = store->kinds;
-    while (kind->bytes != page_room) kind++;
+    if (block < store->spec.sinks.n_pages) return store->sinks;
+    const size_t room = weir_kv_page_room(&store->spec, layer);
+    while (kind->bytes != room) kind++;
     return (page_kind *)kind;
 }
 
@@ -178,6 +245,10 @@ static page_kind *kind_at(const weir_kv_store *store, const void *page)
     while ((const char *)page < kind->memory) kind--;
     return (page_kind *)kind;
 }
+
+size_t kv_room_of(const weir_kv_store *store, const void *page) { return kind_at(store, page)->bytes; }
+
+bool kv_is_sink(const weir_kv_store *store, const void *page) { return store->sinks != NULL && kind_at(store, page) == store->sinks; }
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page)
 {
@@ -272,14 +343,15 @@ void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t pag
     if (page >= table->n_pages) table->n_pages = page + 1;
 }
 
-/* Has every kind `n` pages for each of its heads? All sequences take pages of all heads together, but other holders need not. */
-static bool has_free(const weir_kv_store *store, int64_t n)
+/* Has every kind the pages for each of its heads? All sequences take pages of all heads together, but other holders need not. */
+static bool has_free(const weir_kv_store *store, weir_kv_pages pages)
 {
     const weir_kv_spec *const spec = &store->spec;
+    const int64_t             n = pages.others / kv_heads_of(spec);
     int64_t                   wanted[KINDS] = { 0 };
-    if (n > weir_kv_store_room(store)) return false;
-    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const page_kind *const kind = kind_of(store, weir_kv_page_room(spec, layer));
+    if (n > weir_kv_store_room(store) || (pages.sinks > 0 && pages.sinks > store->sinks->n_free)) return false;
+    for (int64_t layer = 0; n > 0 && layer < spec->n_layers; layer++) {
+        const page_kind *const kind = kind_of(store, layer, spec->sinks.n_pages);
         int64_t *const         want = &wanted[kind - store->kinds];
         *want += n * spec->n_kv_heads;
         if (*want > kind->n_free) return false;
@@ -295,18 +367,19 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     if (last < table->n_pages && weir_kv_is_cold(store, table->pages[last]))
         WEIR_TRY(weir_kv_bring_back(store, table->pages + last, table->capacity, NULL));
     /* All heads of a sequence are shared together, so the first one tells for all. */
-    const bool    copy = last < table->n_pages && is_shared(store, table->pages[last]);
-    const int64_t grow = want > table->n_pages ? want - table->n_pages : 0;
-    if ((grow > 0 || copy) && !has_free(store, grow + (copy ? 1 : 0))) return WEIR_EFULL;
-    for (int64_t h = 0; (grow > 0 || copy) && h < heads; h++) {
-        void **const     pages = table->pages + h * table->capacity;
-        page_kind *const kind = kind_of(store, weir_kv_page_room(&store->spec, h / store->spec.n_kv_heads));
+    const bool          copy = last < table->n_pages && is_shared(store, table->pages[last]);
+    const weir_kv_pages grow = weir_kv_pages_of(&store->spec, table->n_pages, want),
+                        again = weir_kv_pages_of(&store->spec, last, copy ? last + 1 : last);
+    if (!has_free(store, (weir_kv_pages){ grow.sinks + again.sinks, grow.others + again.others })) return WEIR_EFULL;
+    for (int64_t h = 0; (want > table->n_pages || copy) && h < heads; h++) {
+        void **const  pages = table->pages + h * table->capacity;
+        const int64_t layer = h / store->spec.n_kv_heads;
         if (copy) {
             void *const shared = pages[last];
-            pages[last] = take_page(store, kind, shared);
+            pages[last] = take_page(store, kind_of(store, layer, last), shared);
             weir_kv_page_drop(store, shared);
         }
-        for (int64_t p = table->n_pages; p < want; p++) pages[p] = take_page(store, kind, NULL);
+        for (int64_t p = table->n_pages; p < want; p++) pages[p] = take_page(store, kind_of(store, layer, p), NULL);
     }
     if (want > table->n_pages) table->n_pages = want;
     return WEIR_OK;

@@ -4,6 +4,8 @@
  *          equal size are one kind, and each kind has its part of the pool, for as many tokens as the others.
  *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page where a format needs them
  *   block  the pages of the same 64 tokens in all layers and heads
+ *   sinks  the first blocks of every text may have formats of their own (spec.sinks). Their pages are a kind beside the others, and are counted apart: there
+ *          can be room for one sort and none for the other. They stay in memory as long as they are held.
  *   tiers  with a disk (n_disk_pages > 0) a block is in memory or on disk (spill.h). Its pages keep their addresses, so nobody who holds them
  *          notices; whoever touches their bytes sees to it first (residency.h). Pages are then rounded to 4096 bytes.
  * Invariants
@@ -14,8 +16,8 @@
  *     those of an earlier page, or zero: finite, which is as good.
  *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a closed page is never opened again, so a
  *     text in such a format is kept and continued at multiples of 64 tokens only (weir_kv_is_paged).
- *   6 At most n_pages - n_disk_pages pages are in memory: it is asked for before a page is handed out or brought back. A free page and one on
- *     disk have none. A block on disk has its place in the file as long as one of its pages is held.
+ *   6 At most n_pages - n_disk_pages pages are in memory, n_sink_pages of them sinks: it is asked for before a page is handed out or brought back. A free
+ *     page and one on disk have none. A block on disk has its place in the file as long as one of its pages is held.
  *   7 The pages of a block move together, so the first one tells for all. What a running step writes to is in memory.
  * Engine thread only. */
 #pragma once
@@ -38,6 +40,8 @@ typedef struct weir_kv_spec {
     int64_t             max_rows; /* window: rows of one sequence */
     int64_t             n_disk_pages; /* of n_pages, at most so many are on disk; whole blocks; 0: there is no disk */
     const char         *disk_folder;  /* borrowed while the store is opened */
+    weir_kv_sinks       sinks;        /* of every text */
+    int64_t             n_sink_pages; /* of n_pages, for them; whole blocks */
 } weir_kv_spec;
 
 typedef struct weir_kv_store weir_kv_store;
@@ -53,14 +57,30 @@ typedef struct weir_kv_table {
 
 /* ---- sizes --------------------------------------------------------------------------------------------------------- */
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer);
-/* 64 tokens of one sequence, over all layers and heads. */
+size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t block); /* number `block` of a text: a sink or not */
+/* 64 tokens of one sequence, over all layers and heads, past the sinks; a block of sinks. */
 size_t weir_kv_block_bytes(const weir_kv_spec *spec);
+size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
 /* The same with what rounding adds: what they take of memory or disk. */
 size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer);
 size_t weir_kv_block_room(const weir_kv_spec *spec);
+size_t weir_kv_sink_page_room(const weir_kv_spec *spec);
+size_t weir_kv_sink_block_room(const weir_kv_spec *spec);
+/* The first n_blocks of a text. */
+size_t weir_kv_text_room(const weir_kv_spec *spec, int64_t n_blocks);
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec); /* in memory */
 /* Pages that `rows` rows of one sequence take, over all layers and heads. */
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows);
+/* Numbers of pages, the two sorts apart. */
+typedef struct weir_kv_pages {
+    int64_t sinks, others;
+} weir_kv_pages;
+/* Of blocks [first, end) of a text; none if end <= first. */
+weir_kv_pages      weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
+static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
+{
+    return wanted.sinks <= room.sinks && wanted.others <= room.others;
+}
 /* The open rows of one sequence, over all layers and heads, on the account kv; 0: no format has any. */
 size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec);
 /* Texts can be cut at multiples of 64 tokens only. */
@@ -76,6 +96,7 @@ WEIR_MUST_CHECK weir_status weir_kv_store_open(weir_kv_store **out, const weir_k
 void                        weir_kv_store_close(weir_kv_store *store); /* after its tables */
 const weir_kv_spec         *weir_kv_store_spec(const weir_kv_store *store);
 int64_t                     weir_kv_store_free_pages(const weir_kv_store *store);
+weir_kv_pages               weir_kv_store_free(const weir_kv_store *store);
 
 /* ---- tables ---------------------------------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error);

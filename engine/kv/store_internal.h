@@ -5,7 +5,7 @@
 #include "engine/kv/residency.h"
 #include "engine/kv/store.h"
 
-enum { KINDS = 16 }; /* page sizes of one store, at most */
+enum { KINDS = 16 }; /* page sizes of one store, at most, beside that of the sinks */
 
 /* Pages of one size: numbers [first, first + n) of the pool. */
 typedef struct page_kind {
@@ -19,7 +19,8 @@ struct weir_kv_store {
     weir_ledger *ledger;
     char        *memory; /* of all kinds, one after the other; with a disk address space, of which n_resident pages are backed */
     size_t       bytes;
-    page_kind    kinds[KINDS]; /* [n_kinds], in the order of the layers */
+    page_kind    kinds[KINDS + 1]; /* [n_kinds], in the order of the layers, the sinks last */
+    page_kind   *sinks; /* NULL: there are none */
     int32_t      n_kinds;
     void        *books; /* [n_pages] of each array below; on the ledger */
     int32_t     *refs;  /* per page */
@@ -43,6 +44,10 @@ enum { NO_BLOCK = -1 };
 static inline int64_t kv_heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page);
+size_t  kv_room_of(const weir_kv_store *store, const void *page);
+bool    kv_is_sink(const weir_kv_store *store, const void *page);
+/* Held, past the sinks, and in memory. */
+int64_t kv_movable_pages(const weir_kv_store *store);
 
 WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);
 void                        kv_residency_close(weir_kv_store *store); /* also of one that was opened in part */

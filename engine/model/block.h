@@ -84,6 +84,7 @@ typedef struct weir_step {
     float                      *mixed; /* [n_rows, d_model] output */
     float                      *scratch; /* scratch_elements(n_rows) */
     weir_kv_pair                kv_format; /* of this layer's pages */
+    weir_kv_sinks               sinks; /* but the first ones */
     int64_t                     kv_layer; /* among the layers with KV */
     const weir_kv_source       *source; /* NULL: all pages are in memory, and the two below are not there */
     weir_kv_segment            *warm; /* [n_segments] room for those that come whole                 */

@@ -40,17 +40,20 @@ static int64_t scratch_elements(const weir_model *model, int64_t n_rows)
     return n;
 }
 
-static size_t open_bytes(const weir_model *model, weir_kv_pair format)
+/* Of a page with this pair, or of a sink. */
+static size_t open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sinks sinks)
 {
-    return (size_t)weir_kv_open_bytes(format.k, format.v, model->shape.head_dim, model->shape.head_dim);
+    const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
+    const int64_t      dim = model->shape.head_dim;
+    return (size_t)most(weir_kv_open_bytes(others.k, others.v, dim, dim), weir_kv_open_bytes(first.k, first.v, dim, dim));
 }
 
 /* Of one KV head in the layer with the largest; 0: no format has open rows. */
-static size_t most_open_bytes(const weir_model *model, const weir_kv_pair *formats)
+static size_t most_open_bytes(const weir_model *model, const weir_workspace_limits *limits)
 {
     size_t n = 0;
     for (int64_t i = 0; i < model->kv_layers; i++) {
-        const size_t bytes = open_bytes(model, formats[i]);
+        const size_t bytes = open_bytes(model, limits->formats[i], limits->sinks);
         if (bytes > n) n = bytes;
     }
     return n;
@@ -84,7 +87,7 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(kv, limits->segments);
     PLACE(warm, limits->has_disk ? limits->segments : 0);
     PLACE(carry, limits->has_disk ? rows * (size_t)(model->shape.n_heads * (2 + model->shape.head_dim)) : 0);
-    const size_t open = most_open_bytes(model, limits->formats), heads = (size_t)model->shape.n_kv_heads;
+    const size_t open = most_open_bytes(model, limits), heads = (size_t)model->shape.n_kv_heads;
     PLACE(open_rows, open_pages(limits) * heads * open);
     PLACE(open_table, open > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
     PLACE(recurrent, (size_t)limits->segments * MAX_ROUNDS);
@@ -127,7 +130,7 @@ static void open_segment(weir_kv_segment *kv, void *const *own, size_t bytes, in
 /* The segments as this layer sees them. */
 static void fill_segments(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l)
 {
-    const size_t open = l->kv_index >= 0 ? open_bytes(model, batch->formats[l->kv_index]) : 0;
+    const size_t open = l->kv_index >= 0 ? open_bytes(model, batch->formats[l->kv_index], batch->sinks) : 0;
     void       **open_table = w->open_table;
     char        *open_rows = w->open_rows;
     for (int32_t i = 0; i < batch->n_segments; i++) {
@@ -236,6 +239,7 @@ static weir_status run_layers(const weir_model *model, weir_workspace *w, const 
                                  .mixed = w->mixed,
                                  .scratch = w->scratch,
                                  .kv_format = format_of(batch->formats, l),
+                                 .sinks = batch->sinks,
                                  .kv_layer = l->kv_index,
                                  .source = batch->source,
                                  .warm = w->warm,
@@ -397,7 +401,8 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
                                     .normed = w->normed,
                                     .mixed = w->mixed,
                                     .scratch = w->scratch,
-                                    .kv_format = format_of(w->limits.formats, l) };
+                                    .kv_format = format_of(w->limits.formats, l),
+                                    .sinks = w->limits.sinks };
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
     }
     return WEIR_OK;

@@ -67,6 +67,7 @@ typedef struct weir_batch {
     const int32_t            *logit_rows; /* [n_logits] ascending: rows whose logits are wanted */
     int32_t                   n_rows, n_segments, n_logits;
     const weir_kv_pair       *formats; /* [kv_layers] of the pages */
+    weir_kv_sinks             sinks;   /* of every segment */
     const weir_kv_source     *source;  /* NULL: all pages are in memory; else only with limits.has_disk */
     /* For `weir logits`: sees the residual stream [n_rows, d_model] before layer 0 and after each layer. NULL: none. */
     void (*observe)(void *user, int64_t layer, const float *hidden);
@@ -79,6 +80,7 @@ typedef struct weir_workspace weir_workspace;
 typedef struct weir_workspace_limits {
     int32_t             rows, segments, logits, context;
     const weir_kv_pair *formats; /* [kv_layers], borrowed: outlives the workspace */
+    weir_kv_sinks       sinks;
     bool                has_disk; /* batches may have a source */
 } weir_workspace_limits;
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */

@@ -9,7 +9,18 @@
 
 int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows)
 {
-    return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS * info->kv_bytes_per_token + info->kv_open_bytes;
+    const int64_t all = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS,
+                  sinks = all < info->sink_tokens ? all : info->sink_tokens;
+    return sinks * info->kv_bytes_per_sink + (all - sinks) * info->kv_bytes_per_token + info->kv_open_bytes;
+}
+
+/* The most rows, in whole pages, that take no more. */
+static int64_t rows_in(const weir_service_info *info, int64_t bytes)
+{
+    const int64_t left = bytes - info->kv_open_bytes, sinks = info->sink_tokens * info->kv_bytes_per_sink;
+    if (left <= 0) return 0;
+    if (left < sinks) return left / (WEIR_PAGE_TOKENS * info->kv_bytes_per_sink) * WEIR_PAGE_TOKENS;
+    return info->sink_tokens + (left - sinks) / (WEIR_PAGE_TOKENS * info->kv_bytes_per_token) * WEIR_PAGE_TOKENS;
 }
 
 /* The tighter budget: what no request can be larger than; 0: none. */
@@ -21,9 +32,9 @@ static int64_t budget_of(const weir_service_info *info)
 
 int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices)
 {
-    const int64_t budget = budget_of(info), page = WEIR_PAGE_TOKENS * info->kv_bytes_per_token;
-    if (budget == 0 || page == 0) return info->window;
-    const int64_t each = budget / n_choices - info->kv_open_bytes, rows = each > 0 ? each / page * WEIR_PAGE_TOKENS : 0;
+    const int64_t budget = budget_of(info);
+    if (budget == 0 || info->kv_bytes_per_token == 0) return info->window;
+    const int64_t rows = rows_in(info, budget / n_choices);
     return rows < info->window ? (int32_t)rows : info->window;
 }
 

@@ -115,7 +115,7 @@ bool weir_service_yield(weir_service *service,
 void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user);
 
 /* step.c: admission, planning, one step. */
-void    weir_service_admit(weir_service *service);
-void    weir_service_step(weir_service *service);
-int64_t weir_service_unclaimed_pages(const weir_service *service); /* free, or kept texts', less what running sequences will take */
-void    weir_service_publish(weir_service *service); /* what other threads may see of slots and pages */
+void          weir_service_admit(weir_service *service);
+void          weir_service_step(weir_service *service);
+weir_kv_pages weir_service_unclaimed_pages(const weir_service *service); /* free, or kept texts', less what running sequences will take */
+void          weir_service_publish(weir_service *service); /* what other threads may see of slots and pages */

@@ -156,16 +156,17 @@ void weir_choice_forget(choice *c)
 
 /* ---- room ------------------------------------------------------------------------------------------------------------- */
 /* Pages that the works take: new ones, and copies of shared ones that they write into. */
-static int64_t wanted_pages(const weir_service *service, int32_t n_works)
+static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    int64_t                   n = 0;
+    weir_kv_pages             n = { 0 };
     for (int32_t i = 0; i < n_works; i++) {
         const weir_sequence *const s = service->works[i].sequence;
-        const int64_t              held = weir_kv_pages_for(spec, s->table.n_pages * WEIR_PAGE_TOKENS),
-                      all = weir_kv_pages_for(spec, s->n_computed + service->works[i].n_rows);
-        if (all > held) n += all - held;
-        if (s->n_computed % WEIR_PAGE_TOKENS != 0) n += weir_kv_pages_for(spec, 1);
+        const int64_t              end = s->n_computed + service->works[i].n_rows, last = s->n_computed / WEIR_PAGE_TOKENS;
+        const weir_kv_pages        grow = weir_kv_pages_of(spec, s->table.n_pages, (end + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS),
+                            copy = weir_kv_pages_of(spec, last, s->n_computed % WEIR_PAGE_TOKENS != 0 ? last + 1 : last);
+        n.sinks += grow.sinks + copy.sinks;
+        n.others += grow.others + copy.others;
     }
     return n;
 }
@@ -180,7 +181,7 @@ bool weir_service_yield(weir_service *service, int32_t n_works)
 
 void weir_service_make_room(weir_service *service, int32_t n_works)
 {
-    const int64_t n = wanted_pages(service, n_works);
+    const weir_kv_pages n = wanted_pages(service, n_works);
     if (service->prefix == NULL || weir_prefix_reclaim(service->prefix, n)) return;
     if (weir_saver_give_way(service->saver)) (void)weir_prefix_reclaim(service->prefix, n);
 }

@@ -13,6 +13,7 @@ struct weir_runner {
     void               *memory; /* of the three arrays */
     weir_runner_limits  limits;
     const weir_kv_pair *formats; /* [kv_layers] borrowed */
+    weir_kv_sinks       sinks;
     weir_kv_staging    *staging; /* NULL: there is no disk */
     weir_kv_source      source;
     weir_company        company;
@@ -77,7 +78,7 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
 {
     weir_runner *const runner = calloc(1, sizeof *runner);
     if (runner == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the runner");
-    *runner = (weir_runner){ .model = model, .ledger = ledger, .limits = *limits, .formats = spec->formats };
+    *runner = (weir_runner){ .model = model, .ledger = ledger, .limits = *limits, .formats = spec->formats, .sinks = spec->sinks };
     if (runner->limits.hot < 1) runner->limits.hot = 1;
     weir_status status = weir_ledger_alloc(ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error);
     if (status == WEIR_OK) {
@@ -90,6 +91,7 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
                                           .logits = limits->logits,
                                           .context = (int32_t)spec->max_rows,
                                           .formats = spec->formats,
+                                          .sinks = spec->sinks,
                                           .has_disk = spec->n_disk_pages > 0 };
     if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
     if (status == WEIR_OK) status = open_staging(runner, spec, error);
@@ -125,7 +127,7 @@ void weir_runner_share(weir_runner *runner, const weir_company *company) { runne
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
-/* Blocks of memory that backing the rows takes: new ones, copies of shared ones, and what comes back to be written to. */
+/* Blocks of memory past the sinks that backing the rows takes: new ones, copies of shared ones, and what comes back to be written to. */
 static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 {
     int64_t n = 0;
@@ -134,8 +136,9 @@ static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
         const weir_kv_table *const table = &s->table;
         const int64_t              rows = s->n_computed + works[i].n_rows, last = s->n_computed / WEIR_PAGE_TOKENS;
         const int64_t              blocks = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        if (blocks > table->n_pages) n += blocks - table->n_pages;
-        if (last >= table->n_pages) continue;
+        const int64_t sinks = weir_kv_store_spec(s->store)->sinks.n_pages, held = sinks > table->n_pages ? sinks : table->n_pages;
+        if (blocks > held) n += blocks - held;
+        if (last >= table->n_pages || last < sinks) continue;
         n += weir_kv_is_cold(s->store, table->pages[last]);
         n += weir_kv_page_refs(s->store, table->pages[last]) > 1;
     }
@@ -168,6 +171,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                          .segments = runner->segments,
                          .logit_rows = runner->logit_rows,
                          .formats = runner->formats,
+                         .sinks = runner->sinks,
                          .observe = runner->observe,
                          .user = runner->user };
     for (int32_t i = 0; i < n_works; i++) {

@@ -19,7 +19,8 @@ struct weir_saver {
     session_carrier    text;
     int32_t            n_whole; /* tokens of the text that was looked at: the last of them may be of no use */
     bool               is_busy, is_taken_away, is_paused;
-    int64_t            reserve, seen_free; /* pages; seen_free: when nothing was found */
+    weir_kv_pages      reserve;
+    int64_t            seen_free;          /* pages, when nothing was found */
     int64_t            seen_tokens;        /* that were kept then */
     weir_service_stats counts;             /* only fields that weir_saver_count copies */
     /* ---- handed over with has_work */
@@ -181,7 +182,9 @@ void weir_saver_tend(weir_saver *s)
     weir_service *const     service = s->sessions->service;
     const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
     const int64_t           free = weir_kv_store_free_pages(service->store), written = kept.n_tokens + kept.dropped_tokens;
-    if (free >= s->reserve || (written == s->seen_tokens && free + s->reserve / SHARE >= s->seen_free)) return;
+    if (weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) ||
+        (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free))
+        return;
     for (int i = 0; i < TRIES; i++) {
         if (!weir_prefix_endangered(service->prefix, s->reserve, WEIR_SAVED_TOKENS, &s->text.sequence, s->text.salt)) {
             s->seen_tokens = written;
@@ -192,15 +195,22 @@ void weir_saver_tend(weir_saver *s)
     }
 }
 
-int64_t weir_saver_held_pages(const weir_saver *s)
+static bool holds_pages(const weir_saver *s) { return s != NULL && s->is_busy && !s->is_taken_away; }
+
+bool weir_saver_makes_room(weir_saver *s, const weir_service *service, weir_kv_pages wanted)
 {
-    if (s == NULL || !s->is_busy || s->is_taken_away) return 0;
-    return weir_kv_pages_for(weir_kv_store_spec(s->sessions->service->store), s->text.sequence.n_computed);
+    const weir_kv_pages unclaimed = weir_service_unclaimed_pages(service);
+    if (weir_kv_pages_fit(wanted, unclaimed)) return true;
+    if (!holds_pages(s)) return false;
+    const weir_kv_pages held =
+        weir_kv_pages_of(weir_kv_store_spec(service->store), 0, (s->text.sequence.n_computed + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    return weir_kv_pages_fit(wanted, (weir_kv_pages){ unclaimed.sinks + held.sinks, unclaimed.others + held.others }) &&
+           weir_saver_give_way(s) && weir_kv_pages_fit(wanted, weir_service_unclaimed_pages(service));
 }
 
 bool weir_saver_give_way(weir_saver *s)
 {
-    if (weir_saver_held_pages(s) == 0) return false;
+    if (!holds_pages(s)) return false;
     (void)pthread_mutex_lock(&s->lock);
     s->is_gone = true;
     let_go(s);
@@ -241,12 +251,15 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
 {
     weir_service *const       service = sessions->service;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const int64_t             window = weir_kv_pages_for(spec, spec->max_rows);
+    const weir_kv_pages       window = weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    const int64_t             half = (spec->n_pages - spec->n_sink_pages) / 2;
     weir_saver *const         s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
     s->sessions = sessions;
     s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
-    s->reserve = window < spec->n_pages / 2 ? window : spec->n_pages / 2; /* the next prompt may be as long as the window */
+    s->reserve =
+        (weir_kv_pages){ .sinks = window.sinks < spec->n_sink_pages / 2 ? window.sinks : spec->n_sink_pages / 2,
+                         .others = window.others < half ? window.others : half }; /* the next prompt may be as long as the window */
     s->seen_free = INT64_MAX;
     weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
     (void)pthread_mutex_init(&s->lock, NULL);

@@ -107,6 +107,7 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     service->info.model_name = NULL; /* copied by open_fixed */
     const weir_kv_spec *const spec = weir_kv_store_spec(parts->store);
     const int64_t             per_block = weir_kv_pages_for(spec, 1);
+    service->info.kv_sink_pages = spec->n_sink_pages;
     service->info.kv_pages_total = spec->n_pages;
     service->info.kv_disk_pages = spec->n_disk_pages;
     service->stats.kv_bytes_total =

@@ -79,11 +79,12 @@ typedef struct weir_service_info {
     int64_t     n_parameters, model_bytes;
     int64_t     kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
     int64_t     kv_disk_pages;        /* of kv_pages_total, on disk at most */
-    int64_t     kv_bytes_per_token;   /* over all layers and heads */
+    int64_t     kv_bytes_per_token;   /* over all layers and heads, past the sinks */
+    int64_t     kv_sink_pages, kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
     int64_t     kv_open_bytes;        /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
     int64_t     recurrent_bytes;      /* per sequence, whatever its length */
     const char *kv_format, *k_format, *v_format, *wide_format; /* borrowed from the engine; see weir_plan */
-    int32_t     wide_layers;
+    int32_t     wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
     bool        kv_is_lossy;          /* some layer keeps less than 16-bit floats */
     int64_t     kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
 } weir_service_info;
@@ -108,6 +109,7 @@ static inline size_t weir_connection_bytes(size_t header_limit)
 typedef struct weir_service_stats { /* a consistent copy, any thread */
     int32_t running, waiting; /* sequences in the batch, jobs in the queue */
     int64_t kv_pages_used, kv_pages_total, kv_bytes_used, kv_bytes_total;
+    int64_t kv_tokens_free, kv_sink_pages_free;
     int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
     int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t evicted_tokens; /* rows that a policy dropped for good */

@@ -157,7 +157,7 @@ static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages) / weir_kv_pages_for(spec, 1);
+    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages - spec->n_sink_pages) / weir_kv_pages_for(spec, 1);
     const int64_t             least =
         weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk, weir_runner_limits_of(s->service->runner)->hot);
     const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
@@ -171,11 +171,18 @@ static void grow(weir_service *service, void *user)
     weir_sequence *const sequence = &w->sessions->own.sequence;
     if (is_tiered(w->sessions)) {
         weir_kv_commit(&sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS);
-        const int64_t blocks = (w->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS - sequence->table.n_pages;
-        w->status = weir_runner_make_room(service->runner, service->store, blocks, &w->error);
+        const int64_t       end = (w->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        const weir_kv_pages pages = weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
+        w->status = weir_runner_make_room(service->runner, service->store,
+                                          pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1), &w->error);
         if (w->status != WEIR_OK) return;
     }
     w->status = weir_kv_reserve(&sequence->table, service->store, w->rows);
+}
+
+static weir_kv_pages pages_of_text(const weir_kv_spec *spec, int32_t n_tokens)
+{
+    return weir_kv_pages_of(spec, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
 }
 
 /* Pages that nobody has a claim to, and slots for the last states; all or none. */
@@ -183,11 +190,9 @@ static void make_place(weir_service *service, void *user)
 {
     wish *const          w = user;
     weir_sessions *const s = w->sessions;
-    const int64_t        pages = weir_kv_pages_for(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
+    const weir_kv_pages  pages = pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
     w->status = WEIR_EFULL;
-    if (pages > weir_service_unclaimed_pages(service) && pages <= weir_service_unclaimed_pages(service) + weir_saver_held_pages(s->saver))
-        (void)weir_saver_give_way(s->saver);
-    if (pages > weir_service_unclaimed_pages(service) || !weir_prefix_reclaim(service->prefix, pages)) return;
+    if (!weir_saver_makes_room(s->saver, service, pages) || !weir_prefix_reclaim(service->prefix, pages)) return;
     w->rows = s->own.sequence.n_tokens;
     if (is_tiered(s) && w->rows > piece_rows(s)) w->rows = piece_rows(s);
     grow(service, w);
@@ -468,17 +473,18 @@ static int by_age(const void *a, const void *b)
 static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    int64_t                   pages = weir_kv_store_free_pages(s->service->store);
+    weir_kv_pages             pages = weir_kv_store_free(s->service->store);
     size_t                    first = n;
     qsort(list, n, sizeof *list, by_age);
     for (size_t i = n; i-- > 0;) {
         const weir_session_info info = list[i];
-        const int64_t           wanted = weir_kv_pages_for(spec, info.n_tokens);
+        const weir_kv_pages     wanted = pages_of_text(spec, info.n_tokens);
         if (info.problem != WEIR_OK)
             weir_log(WEIR_LOG_WARNING, "session %s is left alone: %s; `weir session list` says more", info.name,
                      weir_status_text(info.problem));
-        if (info.problem != WEIR_OK || wanted > pages || info.n_tokens > s->service->info.window) continue;
-        pages -= wanted;
+        if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) || info.n_tokens > s->service->info.window) continue;
+        pages.sinks -= wanted.sinks;
+        pages.others -= wanted.others;
         list[i] = list[--first];
         list[first] = info;
     }

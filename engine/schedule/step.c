@@ -25,22 +25,26 @@ static bool any_stalled(const weir_service *service)
 }
 
 /* Kept texts give theirs up when they are asked for. */
-static int64_t free_pages(const weir_service *service)
+static weir_kv_pages free_pages(const weir_service *service)
 {
-    return weir_kv_store_free_pages(service->store) + (service->prefix != NULL ? weir_prefix_reclaimable(service->prefix) : 0);
+    weir_kv_pages free = weir_kv_store_free(service->store);
+    if (service->prefix == NULL) return free;
+    const weir_kv_pages kept = weir_prefix_reclaimable(service->prefix);
+    return (weir_kv_pages){ .sinks = free.sinks + kept.sinks, .others = free.others + kept.others };
 }
 
 /* Free pages less those that the tokens of running sequences will still take: who was let in must not find them gone. */
-int64_t weir_service_unclaimed_pages(const weir_service *service)
+weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    int64_t                   n = free_pages(service);
+    weir_kv_pages             n = free_pages(service);
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
-        const int64_t held = weir_kv_pages_for(spec, c->sequence->table.n_pages * WEIR_PAGE_TOKENS),
-                      wanted = weir_kv_pages_for(spec, c->sequence->n_tokens);
-        if (wanted > held) n -= wanted - held;
+        const int64_t       all = (c->sequence->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        const weir_kv_pages wanted = weir_kv_pages_of(spec, c->sequence->table.n_pages, all);
+        n.sinks -= wanted.sinks;
+        n.others -= wanted.others;
     }
     return n;
 }
@@ -50,10 +54,7 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    const int64_t             wanted = weir_kv_pages_for(spec, most), unclaimed = weir_service_unclaimed_pages(service);
-    if (wanted <= unclaimed) return true;
-    return wanted <= unclaimed + weir_saver_held_pages(service->saver) && weir_saver_give_way(service->saver) &&
-           wanted <= weir_service_unclaimed_pages(service);
+    return weir_saver_makes_room(service->saver, service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
 }
 
 static bool fits(weir_service *service, const weir_job *job)
@@ -418,11 +419,12 @@ static void finish_ended_jobs(weir_service *service)
 }
 
 /* Pages of all layers and heads are taken and given back together. */
-static int64_t bytes_of(const weir_service *service, int64_t n_pages)
+static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             per_block = weir_kv_pages_for(spec, 1);
-    return per_block > 0 ? n_pages / per_block * (int64_t)weir_kv_block_room(spec) : 0;
+    if (per_block == 0) return 0;
+    return pages.others / per_block * (int64_t)weir_kv_block_room(spec) + pages.sinks / per_block * (int64_t)weir_kv_sink_block_room(spec);
 }
 
 void weir_service_publish(weir_service *service)
@@ -440,8 +442,12 @@ void weir_service_publish(weir_service *service)
                                                                     .kv_bytes = (int64_t)weir_sequence_kv_bytes(c->sequence),
                                                                     .kv_claim = c->job->choice_bytes };
     }
-    service->stats.kv_pages_used = service->info.kv_pages_total - free_pages(service);
-    service->stats.kv_bytes_used = bytes_of(service, service->stats.kv_pages_used);
+    const weir_kv_pages free = free_pages(service);
+    const int64_t       per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
+    service->stats.kv_pages_used = service->info.kv_pages_total - free.sinks - free.others;
+    service->stats.kv_sink_pages_free = free.sinks;
+    service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);
+    service->stats.kv_tokens_free = per_block > 0 ? (free.sinks + free.others) / per_block * WEIR_PAGE_TOKENS : 0;
     const weir_kv_residency pages = weir_kv_residency_of(service->store);
     service->stats.kv_disk_pages_used = pages.pages_on_disk;
     service->stats.kv_bytes_out = pages.bytes_out;

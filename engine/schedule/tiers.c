@@ -27,7 +27,7 @@ static sequences sequences_of(const weir_company *company, const weir_work *work
     return all;
 }
 
-/* Blocks [1, end) of a sequence may leave: whole ones that no step writes to. */
+/* Blocks from the first past the sinks, but not 0, to this end may leave: whole ones that no step writes to. */
 static int64_t demotable_end(const weir_kv_table *table, int32_t hot)
 {
     const int64_t whole = table->n_rows / WEIR_PAGE_TOKENS, cool = table->n_pages - hot;
@@ -46,8 +46,8 @@ static bool is_hot(const sequences *all, const void *page, int64_t block, int32_
 /* The oldest block of a sequence that is in memory and may leave it; 0: none. */
 static int64_t oldest_block(const weir_kv_store *store, const sequences *all, const weir_sequence *s, int32_t hot)
 {
-    const int64_t end = demotable_end(&s->table, hot);
-    for (int64_t block = 1; block < end; block++)
+    const int64_t end = demotable_end(&s->table, hot), sinks = weir_kv_store_spec(store)->sinks.n_pages;
+    for (int64_t block = sinks > 1 ? sinks : 1; block < end; block++)
         if (!weir_kv_is_cold(store, s->table.pages[block]) && !is_hot(all, s->table.pages[block], block, hot)) return block;
     return 0;
 }

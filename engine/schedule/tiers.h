@@ -1,7 +1,7 @@
 /* engine/schedule/tiers.h - which blocks of KV pages leave memory for the disk when it is full, and which come back.
  *
  * Out go first the kept texts that no sequence uses, the least recently used ones first; then the oldest blocks of sequences, those of the longest
- * sequence first. The first block of a sequence (every row attends to it most) and its last `hot` ones stay. Attention reads what is on
+ * sequence first. The first block of a sequence (every row attends to it most), sinks, and its last `hot` ones stay. Attention reads what is on
  * disk there, so nothing has to come back to be used; what does come back, where there is room to spare or a kept text to take it from, is the newest first.
  * A text on disk is dropped only when the disk is full too, or fails. Engine thread, between steps. */
 #pragma once
@@ -21,7 +21,7 @@ typedef struct weir_company {
 
 struct weir_work;
 
-/* Until n_blocks fit in memory. EFULL: they do not; the error says why where the disk is the reason. */
+/* Until n_blocks past the sinks fit in memory. EFULL: they do not; the error says why where the disk is the reason. */
 WEIR_MUST_CHECK weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *company, const struct weir_work *works,
                                                  int32_t n_works, int32_t hot, int64_t n_blocks, weir_error *error);
 /* A bounded number of blocks of the works' sequences comes back. */

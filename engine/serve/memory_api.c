@@ -39,6 +39,7 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
         weir_json_string(json, texts[i].value != NULL ? texts[i].value : "");
     }
     write_number(json, "wide_layers", info->wide_layers);
+    write_number(json, "wide_sinks", info->sink_tokens);
     weir_json_key(json, "lossy");
     weir_json_bool(json, info->kv_is_lossy);
 }
@@ -66,11 +67,13 @@ static void write_kv(weir_json_out *json, const weir_service_info *info, const w
     write_number(json, "pages", stats->kv_pages_total);
     write_number(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
     write_disk(json, info, stats);
-    const int64_t free_bytes = stats->kv_bytes_total - stats->kv_bytes_used;
     write_number(json, "bytes", stats->kv_bytes_total);
     write_number(json, "used_bytes", stats->kv_bytes_used);
     write_number(json, "bytes_per_token", info->kv_bytes_per_token);
-    write_number(json, "free_tokens", info->kv_bytes_per_token > 0 ? free_bytes / info->kv_bytes_per_token : 0);
+    write_number(json, "free_tokens", stats->kv_tokens_free);
+    write_number(json, "sink_pages", info->kv_sink_pages);
+    write_number(json, "free_sink_pages", stats->kv_sink_pages_free);
+    write_number(json, "bytes_per_sink_token", info->kv_bytes_per_sink);
     write_number(json, "open_bytes_per_sequence", info->kv_open_bytes);
     weir_kv_formats_write(json, info);
     weir_json_close(json, '}');

@@ -39,7 +39,7 @@
  *     What a query at position p reads: the rows of its own page wide, even its 64th, the rows of earlier pages closed.
  * That depends on positions alone, so prefill and decode give the same bits. A sequence thus keeps at most one open page per layer and head
  * between steps, and a step holds one for every page that it writes to. The other formats code each row by itself, once, and every query
- * reads the coded row. Which layers and pages use which format is the store's business. */
+ * reads the coded row. Which layers use which format is the store's business; the first pages of a text may have one of their own (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 

@@ -190,7 +190,8 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                 .k_stride = kv_row,
                                                                 .v_stride = kv_row,
                                                                 .k_format = step->kv_format.k,
-                                                                .v_format = step->kv_format.v }));
+                                                                .v_format = step->kv_format.v,
+                                                                .sinks = step->sinks }));
     WEIR_TRY(attend(step, &(weir_attention_args){ .out = out,
                                                   .q = q,
                                                   .segments = step->kv,
@@ -205,7 +206,8 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                   .window = options->window ? (int32_t)shape->window : 0,
                                                   .scale = 1.0f / sqrtf((float)hd),
                                                   .k_format = step->kv_format.k,
-                                                  .v_format = step->kv_format.v }));
+                                                  .v_format = step->kv_format.v,
+                                                  .sinks = step->sinks }));
     if (options->q_gate)
         WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = out,
                                                                             .gate = q + hd,

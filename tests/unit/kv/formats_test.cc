@@ -61,10 +61,46 @@ TEST(KvFormats, AWidthThatDoesNotFitIsRefusedWithThoseThatDo)
         EXPECT_EQ(weir_kv_pair_check({ (weir_kv_format)f, (weir_kv_format)f }, 128, 128, "kv.format", nullptr), WEIR_OK) << f;
 }
 
+TEST(KvFormats, FirstTokensMayStayWide)
+{
+    const weir_kv_pair f16 = parsed("f16"), turbo = parsed("q8_0/turbo4"), longest = parsed("fp8_e4m3/fp8_e5m2");
+    const struct {
+        weir_kv_choice choice;
+        int32_t        n_pages; /* in 7 layers */
+        const char    *text, *layers;
+    } cases[] = {
+        { { turbo, f16, 0, 1 }, 1, "q8_0/turbo4, f16 in the first 64 tokens", "q8_0/turbo4" },
+        { { turbo, f16, 1, 65 },
+          2,
+          "q8_0/turbo4, f16 in the first and the last layer and the first 128 tokens",
+          "q8_0/turbo4, f16 in the first and the last layer" },
+        { { turbo, f16, 3, 64 },
+          1,
+          "q8_0/turbo4, f16 in the first and last 3 layers and the first 64 tokens",
+          "q8_0/turbo4, f16 in the first and last 3 layers" },
+        { { turbo, f16, 4, 64 }, 0, nullptr, nullptr }, /* every layer is wide */
+        { { f16, f16, 0, 64 }, 0, "f16", "f16" },
+        { { parsed("fp8_e5m2/fp8_e4m3"), longest, 2048, 65536 },
+          0,
+          "fp8_e5m2/fp8_e4m3, fp8_e4m3/fp8_e5m2 in the first and last 2048 layers and the first 65536 tokens",
+          "fp8_e5m2/fp8_e4m3, fp8_e4m3/fp8_e5m2 in the first and last 2048 layers" },
+    };
+    for (const auto &test : cases) {
+        char                text[WEIR_KV_FORMATS_TEXT];
+        const weir_kv_sinks sinks = weir_kv_choice_sinks(&test.choice, 7);
+        EXPECT_EQ(sinks.n_pages, test.n_pages);
+        if (test.text == nullptr) continue;
+        weir_kv_choice_print(text, &test.choice);
+        EXPECT_STREQ(text, test.text);
+        weir_kv_choice_print_layers(text, &test.choice);
+        EXPECT_STREQ(text, test.layers);
+    }
+}
+
 TEST(KvFormats, FirstAndLastLayersMayStayWide)
 {
     const weir_kv_pair   f16 = parsed("f16"), turbo = parsed("q8_0/turbo4");
-    const weir_kv_choice choices[] = { { turbo, f16, 0 }, { turbo, f16, 2 }, { turbo, f16, 4 }, { turbo, f16, 1000 } };
+    const weir_kv_choice choices[] = { { turbo, f16, 0, 0 }, { turbo, f16, 2, 0 }, { turbo, f16, 4, 0 }, { turbo, f16, 1000, 0 } };
     const char *const    layers[] = { "-------", "WW---WW", "WWWWWWW", "WWWWWWW" };
     const char *const    texts[] = { "q8_0/turbo4", "q8_0/turbo4, f16 in the first and last 2 layers" };
     for (int i = 0; i < 4; i++) {

@@ -37,21 +37,27 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     static constexpr int64_t layers = 2, heads = 2, window = 640;
     static constexpr size_t  state_bytes = 64;
 
-    void open(int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0)
+    static weir_kv_pages others(int64_t n) { return { 0, n }; }
+    static bool          same(weir_kv_pages a, weir_kv_pages b) { return a.sinks == b.sinks && a.others == b.others; }
+
+    /* n_sink_pages more are for the first two blocks of texts, where there are any. */
+    void open(int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0, int64_t n_sink_pages = 0)
     {
         const std::string folder = ::testing::TempDir();
         const size_t      caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
         static const weir_kv_pair wide[] = { f16, f16 }, narrow[] = { int8, int8 };
-        const weir_kv_spec        spec = { layers, heads, 8, 8, is_paged() ? narrow : wide, n_pages, window, n_disk_pages, folder.c_str() };
+        n_pages_ = n_pages + n_sink_pages;
+        const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
+        const weir_kv_spec  spec = { layers,       heads,          8,     8,           is_paged() ? narrow : wide, n_pages_, window,
+                                     n_disk_pages, folder.c_str(), sinks, n_sink_pages };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0 };
         const size_t             before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,
                   weir_prefix_tree_bytes(&limits, &spec) + weir_prefix_state_bytes(&limits));
-        n_pages_ = n_pages;
     }
     void TearDown() override
     {
@@ -269,16 +275,16 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
     keep(text(320, 1), nullptr); // 5 blocks of 4 pages each
     keep(text(320, 2), nullptr);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 40);
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 40);
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 320);
-    EXPECT_TRUE(weir_prefix_reclaim(prefix_, 20));
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(20)));
     sound();
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 320) << "used last";
     EXPECT_EQ(take(text(320, 2), nullptr).n_rows, 0);
     weir_sequence user = sequence(text(320, 1));
     EXPECT_EQ(weir_prefix_take(prefix_, &user, nullptr, 320).n_rows, 320);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 0);
-    EXPECT_FALSE(weir_prefix_reclaim(prefix_, 21)) << "a sequence uses the rest";
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
+    EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(21))) << "a sequence uses the rest";
     weir_sequence_close(&user);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
 }
@@ -292,25 +298,25 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_sequence s = sequence({});
     char          salt[WEIR_PREFIX_SALT + 1];
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 8, 192, &s, salt)) << "so many are free";
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 20, 321, &s, salt)) << "no text is that long";
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, 4 * 9, 192, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 8), 192, &s, salt)) << "so many are free";
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 321, &s, salt)) << "no text is that long";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 9), 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
     EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
     EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, salt), 320);
     EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, "mine"), 0);
     ASSERT_EQ(weir_prefix_hold(prefix_, &s, salt), 320);
     sound();
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 4 * 7) << "it is held";
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 7) << "it is held";
     weir_prefix_tried(prefix_, s.tokens, 320, 320, salt);
     weir_sequence_clear(&s);
     sound();
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 13, 192, &s, salt)) << "five blocks go before the next text";
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, 4 * 14, 192, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 13), 192, &s, salt)) << "five blocks go before the next text";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 14), 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
     EXPECT_STREQ(salt, "mine");
     weir_sequence_clear(&s);
-    EXPECT_TRUE(weir_prefix_reclaim(prefix_, 4 * 13)) << "holding was no use of it: it goes first";
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 13))) << "holding was no use of it: it goes first";
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 0);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 0);
@@ -319,18 +325,18 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     keep(text(320, 2), "mine");
     weir_prefix_tried(prefix_, text(320, 2).data(), 320, 320, "mine");
     keep(text(448, 2), "mine");
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 20, 129, &s, salt));
-    EXPECT_TRUE(weir_prefix_endangered(prefix_, 4 * 20, 128, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 129, &s, salt));
+    EXPECT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
     weir_sequence_clear(&s);
     weir_prefix_tried(prefix_, text(128, 3).data(), 128, 0, nullptr);
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, 4 * 20, 128, &s, salt));
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 448);
     weir_sequence_clear(&s);
     Text other = text(448, 2);
     for (size_t i = 384; i < other.size(); i++) other[i] = -1;
     keep(other, "mine");
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, 4 * 20, 128, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 128, &s, salt));
     weir_sequence_close(&s);
 }
 
@@ -339,7 +345,7 @@ TEST_P(Prefix, RandomSchedules)
     for (int seed = 1; seed <= 20; seed++) {
         std::mt19937 random((unsigned)seed);
         const auto   pick = [&](int n) { return (int32_t)(random() % (unsigned)n); };
-        open(4 * 24, 14, 5);
+        open(4 * 24, 14, 5, 0, seed % 2 == 0 ? 4 * 9 : 0);
         if (HasFatalFailure()) return;
         for (int step = 0; step < 300; step++) {
             Text t = text(1 + pick(300), pick(3));
@@ -352,7 +358,7 @@ TEST_P(Prefix, RandomSchedules)
             bool                          room = true;
             while (room && s.n_computed < s.n_tokens) {
                 const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(150));
-                room = compute(&s, end) || (weir_prefix_reclaim(prefix_, 4 * 6) && compute(&s, end));
+                room = compute(&s, end) || (weir_prefix_reclaim(prefix_, others(4 * 6)) && compute(&s, end));
                 float *const state = room && has_states() && pick(2) ? weir_prefix_lend(prefix_) : nullptr;
                 if (state != nullptr) put_state(state, s, end);
                 if (state != nullptr) marks.push_back({ end, state });
@@ -387,20 +393,20 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 6);
     weir_prefix_keep(prefix_, &a, nullptr, nullptr, 0, true);
     weir_sequence_close(&a);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 4 * 2);
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 2);
     weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
     expect_right(b);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 3) << "two pages' worth of tokens are shared now";
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 0);
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
     ASSERT_TRUE(compute(&b, 200));
     expect_right(b);
     weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
     sound();
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 0);
-    EXPECT_FALSE(weir_prefix_reclaim(prefix_, 40 - 4 * 4 + 1)) << "a sequence uses all that is kept";
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
+    EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(40 - 4 * 4 + 1))) << "a sequence uses all that is kept";
     weir_sequence_close(&b);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_), 4 * 3);
-    EXPECT_TRUE(weir_prefix_reclaim(prefix_, 40));
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 3);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(40)));
     sound();
 }
 
@@ -423,7 +429,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             const int32_t left = weir_prefix_keep(prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole);
             if (left > 0) weir_prefix_give_back(prefix_, mark.state);
         };
-        open(4 * 30, 20, 6);
+        open(4 * 30, 20, 6, 0, seed % 2 == 0 ? 4 * 12 : 0);
         if (HasFatalFailure()) return;
         for (int step = 0; step < 600; step++) {
             const size_t at = live.empty() ? 0 : (size_t)pick((int64_t)live.size());
@@ -436,7 +442,7 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             } else if (action <= 3) {
                 weir_sequence &s = live[at].sequence;
                 const int32_t  end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
-                if (end > s.n_computed && !compute(&s, end) && weir_prefix_reclaim(prefix_, 4 * 4)) (void)compute(&s, end);
+                if (end > s.n_computed && !compute(&s, end) && weir_prefix_reclaim(prefix_, others(4 * 4))) (void)compute(&s, end);
             } else if (action == 4) {
                 keep_live(live[at], true);
             } else if (action == 5) {
@@ -455,14 +461,17 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                 if (pick(8) == 0) expect_right(l.sequence);
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text << " seed " << seed << " step " << step;
             if (pick(3) == 0) continue; // marks may stay for some steps
-            const int64_t idle = weir_prefix_idle_pages(prefix_);
-            ASSERT_EQ(weir_prefix_reclaimable(prefix_), idle) << "seed " << seed << " step " << step;
+            const weir_kv_pages idle = weir_prefix_idle_pages(prefix_), free = weir_kv_store_free(store_);
+            ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), idle)) << "seed " << seed << " step " << step;
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text << " seed " << seed << " step " << step;
-            if (pick(20) == 0) ASSERT_TRUE(weir_prefix_reclaim(prefix_, weir_kv_store_free_pages(store_) + pick(idle + 1)));
+            if (pick(20) == 0)
+                ASSERT_TRUE(weir_prefix_reclaim(prefix_, { free.sinks + pick(idle.sinks + 1), free.others + pick(idle.others + 1) }));
         }
-        ASSERT_TRUE(weir_prefix_reclaim(prefix_, weir_kv_store_free_pages(store_) + weir_prefix_reclaimable(prefix_)));
+        const weir_kv_pages free = weir_kv_store_free(store_), idle = weir_prefix_reclaimable(prefix_);
+        ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, 0 }));
+        ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), { 0, 0 })) << "all that is behind sinks was in the way of them";
         for (Live &l : live) weir_sequence_close(&l.sequence);
-        EXPECT_EQ(weir_prefix_reclaimable(prefix_), weir_prefix_idle_pages(prefix_));
+        EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), weir_prefix_idle_pages(prefix_)));
         TearDown();
         prefix_ = nullptr, store_ = nullptr, ledger_ = nullptr;
         if (HasFatalFailure()) return;
@@ -511,7 +520,7 @@ TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
     EXPECT_EQ(named("x"), Text()) << "too many names";
     EXPECT_EQ(named("n63"), b);
     name(b, "");
-    EXPECT_TRUE(weir_prefix_reclaim(prefix_, n_pages_));
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(n_pages_)));
     EXPECT_EQ(named("n63"), Text());
     sound();
 }

@@ -72,8 +72,8 @@ namespace {
 
 /* Layers of different formats: pages of three sizes. */
 const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 }, { WEIR_KV_INT8, WEIR_KV_F16 }, { WEIR_KV_F32, WEIR_KV_F32 } };
-const weir_kv_spec spec = { 3, 2, 8, 8, formats, 0, 4096, 0, nullptr };
-size_t             page_of(size_t head) { return weir_kv_page_bytes(&spec, (int64_t)head / spec.n_kv_heads); }
+weir_kv_spec       spec = { 3, 2, 8, 8, formats, 0, 4096, 0, nullptr, {}, 0 };
+size_t page_of(size_t head, size_t block) { return weir_kv_page_bytes_at(&spec, (int64_t)head / spec.n_kv_heads, (int64_t)block); }
 
 /* A text with its memory, filled from a seed. */
 struct Text {
@@ -94,6 +94,8 @@ struct Text {
         strcpy(identity.policy, "full:0");
         identity.n_layers = 3, identity.n_kv_heads = 2, identity.key_dim = 8, identity.value_dim = 8;
         identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
+        identity.n_sinks = spec.sinks.n_pages, identity.sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(&spec);
+        if (identity.n_sinks > 0) strcpy(identity.sink_format, "f32/f16");
         identity.state_bytes = n_states > 0 ? 516 : 0;
         for (int i = 0; i < n_tokens; i++) tokens.push_back((int32_t)(random() % 1000));
         const size_t blocks = ((size_t)n_tokens + 63) / 64;
@@ -101,7 +103,7 @@ struct Text {
         table.resize(6 * (size_t)stride);
         for (size_t head = 0; head < 6; head++)
             for (size_t block = 0; block < blocks; block++) {
-                pages.emplace_back(page_of(head));
+                pages.emplace_back(page_of(head, block));
                 for (char &byte : pages.back()) byte = (char)random();
                 table[head * (size_t)stride + block] = pages.back().data();
             }
@@ -152,7 +154,7 @@ weir_status read_all(const std::string &path, weir_error *error, const Text *tex
     std::vector<void *>              table;
     std::vector<float *>             into;
     char                             salt[WEIR_PREFIX_SALT + 1] = "";
-    for (size_t i = 0; i < heads * blocks; i++) pages.emplace_back(page_of(i / blocks));
+    for (size_t i = 0; i < heads * blocks; i++) pages.emplace_back(page_of(i / blocks, i % blocks));
     for (auto &page : pages) table.push_back(page.data());
     for (auto &state : states) into.push_back(state.data());
     if (own != nullptr) status = weir_session_check(reader, own, error);
@@ -220,7 +222,7 @@ struct Lender {
         Lender *const self = static_cast<Lender *>(user);
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
         EXPECT_EQ((uintptr_t)bytes % WEIR_SPILL_ALIGNMENT, 0u);
-        memcpy(bytes, self->text->table[(size_t)(head * self->text->stride + block)], page_of((size_t)head));
+        memcpy(bytes, self->text->table[(size_t)(head * self->text->stride + block)], page_of((size_t)head, (size_t)block));
         return WEIR_OK;
     }
     static weir_status state(void *user, void *bytes, int32_t index, size_t at, size_t n, weir_error *error)
@@ -250,7 +252,22 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
     EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
 }
 
-TEST_F(SessionFile, RoundTripIsTheSameBits)
+/* With so many sinks: 0 are files of version 1. */
+class SessionFiles : public SessionFile, public ::testing::WithParamInterface<int32_t> {
+    void SetUp() override
+    {
+        SessionFile::SetUp();
+        spec.sinks = { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam() };
+    }
+    void TearDown() override
+    {
+        spec.sinks = {};
+        SessionFile::TearDown();
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Sinks, SessionFiles, ::testing::Values(0, 1, 3));
+
+TEST_P(SessionFiles, RoundTripIsTheSameBits)
 {
     for (const int n_tokens : { 1, 63, 64, 65, 1000 }) {
         for (const int n_states : { 0, 1, 16 }) {
@@ -267,7 +284,7 @@ TEST_F(SessionFile, RoundTripIsTheSameBits)
     }
 }
 
-TEST_F(SessionFile, EveryTruncationIsSeen)
+TEST_P(SessionFiles, EveryTruncationIsSeen)
 {
     Text text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
@@ -281,7 +298,7 @@ TEST_F(SessionFile, EveryTruncationIsSeen)
     EXPECT_EQ(read_all(path_, &error_), WEIR_EFORMAT);
 }
 
-TEST_F(SessionFile, EveryFlippedBitIsSeen)
+TEST_P(SessionFiles, EveryFlippedBitIsSeen)
 {
     Text text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
@@ -299,13 +316,13 @@ TEST_F(SessionFile, EveryFlippedBitIsSeen)
 }
 
 // Numbers that somebody chose, under a checksum that is right.
-TEST_F(SessionFile, SealedLiesAreSeen)
+TEST_P(SessionFiles, SealedLiesAreSeen)
 {
     Text text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     std::mt19937_64   random(3);
-    for (size_t at = 12; at < 528; at += 4) {
+    for (size_t at = 12; at < 560; at += 4) {
         for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff }, uint64_t{ 0xffffffff }, random() }) {
             std::string bytes = whole;
             for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
@@ -320,11 +337,12 @@ TEST_F(SessionFile, SealedLiesAreSeen)
     }
 }
 
-TEST_F(SessionFile, FutureVersionsAreRefusedWhateverTheyHold)
+TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
 {
     Text text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
+    EXPECT_EQ(bytes[8], GetParam() > 0 ? 2 : 1);
     bytes[8] = 9;
     spill(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
@@ -349,6 +367,9 @@ TEST_F(SessionFile, WhatDiffersIsNamed)
         { [](weir_session_identity *id) { id->n_layers++; }, "layers with KV" },
         { [](weir_session_identity *id) { id->block_bytes *= 2; }, "bytes per 64 tokens" },
         { [](weir_session_identity *id) { id->state_bytes += 4; }, "bytes per state" },
+        { [](weir_session_identity *id) { id->n_sinks = 1; }, "kv.wide_sinks" },
+        { [](weir_session_identity *id) { strcpy(id->sink_format, "f16"); }, "kv.wide_sinks" },
+        { [](weir_session_identity *id) { id->sink_block_bytes = 77; }, "bytes per 64 wide tokens" },
     };
     for (const auto &test : cases) {
         weir_session_identity own = text.identity;

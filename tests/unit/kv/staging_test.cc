@@ -39,8 +39,8 @@ class Staging : public ::testing::Test {
         folder_ = ::testing::TempDir() + "/staging." + std::to_string(getpid());
         std::filesystem::create_directories(folder_);
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = { layers,         kv_heads, dim, dim, formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads,
-                  folder_.c_str() };
+        spec_ = { layers,          kv_heads, dim, dim, formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads,
+                  folder_.c_str(), {},       0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         const weir_spill_io io = { pwritev, faulty_read };

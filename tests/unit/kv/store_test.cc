@@ -16,12 +16,13 @@ class Store : public ::testing::Test {
     using Formats = std::vector<weir_kv_pair>;
     static constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 };
 
-    void open(int64_t n_pages, int64_t max_rows = 640, const Formats &formats = { f16, f16 }, int64_t dim = 8)
+    void open(int64_t n_pages, int64_t max_rows = 640, const Formats &formats = { f16, f16 }, int64_t dim = 8, weir_kv_sinks sinks = {},
+              int64_t n_sink_pages = 0)
     {
         formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = { (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows, 0, nullptr };
+        spec_ = { (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows, 0, nullptr, sinks, n_sink_pages };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -150,7 +151,7 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
     const size_t       caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640, 0, nullptr };
+    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0 };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
@@ -183,10 +184,50 @@ TEST_F(Store, OpenRowsAreOnesOwn)
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool);
 }
 
-/* Random forks, growth, rewinds and ends against a model that counts pages by hand. */
-TEST_F(Store, RandomUseKeepsTheCount)
+/* Sinks are of their own size in all layers, zero when handed out, copied as what they are; either sort may be the one that is missing. */
+TEST_F(Store, SinksHaveTheirPartOfThePool)
 {
-    open(300);
+    const weir_kv_pair q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 }, f32 = { WEIR_KV_F32, WEIR_KV_F32 };
+    open(6 * 9, 640, { q8, f16 }, 32, { f32, 2 }, 6 * 3);
+    const size_t sink = (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, 32, 32);
+    EXPECT_EQ(weir_kv_sink_block_bytes(&spec_), 6 * sink);
+    EXPECT_EQ(weir_kv_text_room(&spec_, 1), 6 * sink);
+    EXPECT_EQ(weir_kv_text_room(&spec_, 5), 12 * sink + 3 * weir_kv_block_bytes(&spec_));
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 18 * sink + 6 * weir_kv_block_bytes(&spec_));
+    weir_kv_table a = table(), b = table();
+    ASSERT_EQ(weir_kv_reserve(&a, store_, 90), WEIR_OK);
+    EXPECT_EQ(weir_kv_store_free(store_).sinks, 6);
+    EXPECT_EQ(weir_kv_store_free(store_).others, 36);
+    for (int h = 0; h < 6; h++)
+        for (int64_t p = 0; p < 2; p++) memset(a.pages[h * a.capacity + p], 1 + h, sink); /* under ASan: they are that large */
+    weir_kv_commit(&a, 90);
+    weir_kv_share(&b, &a, store_);
+    ASSERT_EQ(weir_kv_reserve(&b, store_, 64 * 8), WEIR_OK) << "a copy of the second sink, and all others";
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
+    for (int h = 0; h < 6; h++) {
+        EXPECT_NE(a.pages[h * a.capacity + 1], b.pages[h * b.capacity + 1]);
+        EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * b.capacity + 1], sink), 0);
+    }
+    EXPECT_EQ(weir_kv_reserve(&a, store_, 129), WEIR_EFULL) << "no page past the sinks is left";
+    weir_kv_truncate(&b, store_, 64);
+    weir_kv_table c = table();
+    EXPECT_EQ(weir_kv_reserve(&c, store_, 65), WEIR_EFULL) << "one sink is left";
+    EXPECT_EQ(c.n_pages, 0);
+    EXPECT_EQ(weir_kv_reserve(&c, store_, 64), WEIR_OK);
+    const std::vector<char> zero(sink);
+    for (int h = 0; h < 6; h++) EXPECT_EQ(memcmp(c.pages[h * c.capacity], zero.data(), sink), 0);
+    EXPECT_EQ(weir_kv_reserve(&a, store_, 64 * 8), WEIR_OK) << "what it lacks is past the sinks";
+    for (weir_kv_table *t : { &a, &b, &c }) weir_kv_table_close(t, store_);
+    EXPECT_EQ(weir_kv_store_free(store_).sinks, 18);
+}
+
+/* Random forks, growth, rewinds and ends against a model that counts pages by hand. */
+class RandomStore : public Store, public ::testing::WithParamInterface<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Sinks, RandomStore, ::testing::Values(0, 1, 3));
+
+TEST_P(RandomStore, UseKeepsTheCount)
+{
+    open(300, 640, { f16, f16 }, 8, { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam() }, GetParam() > 0 ? 90 : 0);
     std::mt19937               random(1);
     std::vector<weir_kv_table> tables;
     for (int i = 0; i < 5; i++) tables.push_back(table());
@@ -216,6 +257,14 @@ TEST_F(Store, RandomUseKeepsTheCount)
         std::sort(held.begin(), held.end());
         held.erase(std::unique(held.begin(), held.end()), held.end());
         ASSERT_EQ(weir_kv_store_free_pages(store_), 300 - static_cast<int64_t>(held.size())) << "step " << step;
+        std::vector<void *> sinks;
+        for (const weir_kv_table &each : tables)
+            for (int h = 0; h < 6; h++)
+                for (int64_t p = 0; p < std::min<int64_t>(each.n_pages, GetParam()); p++)
+                    sinks.push_back(each.pages[h * each.capacity + p]);
+        std::sort(sinks.begin(), sinks.end());
+        sinks.erase(std::unique(sinks.begin(), sinks.end()), sinks.end());
+        ASSERT_EQ(weir_kv_store_free(store_).sinks, spec_.n_sink_pages - static_cast<int64_t>(sinks.size())) << "step " << step;
     }
     for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 300);

@@ -230,6 +230,9 @@ TEST_F(Accounting, ThePlanIsWhatTheLedgerHolds)
         { "memory.host=200MiB", "batch.max_sequences=64", "kv.format=f32" },
         { "memory.host=24MiB", "batch.max_sequences=5", "kv.format=int8/kivi4", "batch.chunk=128" },
         { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=q8_0/turbo3" },
+        { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=q8_0/turbo3", "kv.wide_sinks=100" },
+        { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=kivi2", "kv.wide_sinks=600", "kv.wide_format=kivi8" },
+        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=64", "memory.disk=4MiB" },
     };
     for (const Settings &one : settings) {
         open(support::golden("tq"), one);

@@ -14,13 +14,15 @@ constexpr int n_prompt = 200;
 /* A store and a runner of their own formats on an engine's model. */
 class Layers {
   public:
-    Layers(Engine &engine, std::vector<weir_kv_pair> formats) : engine_(engine), formats_(std::move(formats))
+    Layers(Engine &engine, std::vector<weir_kv_pair> formats, weir_kv_sinks sinks = {}) : engine_(engine), formats_(std::move(formats))
     {
         weir_ledger *const       ledger = weir_engine_ledger(engine.get());
         const weir_runner_limits limits = { n_prompt, 3, n_prompt, 0 };
         weir_kv_spec             spec = *weir_kv_store_spec(weir_engine_store(engine.get()));
         spec.formats = formats_.data();
+        spec.sinks = sinks;
         spec.n_pages = 3 * weir_kv_pages_for(&spec, n_prompt);
+        spec.n_sink_pages = 3 * weir_kv_pages_of(&spec, 0, (n_prompt + 63) / 64).sinks;
         EXPECT_EQ((int64_t)formats_.size(), spec.n_layers);
         EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger, engine.error()), WEIR_OK) << engine.text();
         EXPECT_EQ(weir_runner_open(&runner_, weir_engine_model(engine.get()), ledger, &spec, &limits, engine.error()), WEIR_OK)
@@ -112,6 +114,42 @@ TEST(KvLayers, MayDifferInEveryFormat)
     }
 }
 
+/* The first pages in a format of their own: any cut and any fork gives the same bits, and the logits are nearer to those over wide rows. */
+TEST(KvLayers, SinksMayDifferFromAll)
+{
+    Engine engine;
+    ASSERT_EQ(engine.open(support::golden("qwen3"), { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }), WEIR_OK)
+        << engine.text();
+    const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, turbo4 = { WEIR_KV_TURBO4, WEIR_KV_TURBO4 },
+                       q8_0 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 }, kivi4 = { WEIR_KV_KIVI4, WEIR_KV_KIVI4 };
+    const struct {
+        std::vector<weir_kv_pair> formats;
+        weir_kv_sinks             sinks;
+    } cases[] = { { { turbo4, turbo4 }, { f16, 1 } },
+                  { { q8_0, q8_0 }, { f16, 2 } },
+                  { { kivi4, kivi4 }, { f16, 1 } },
+                  { { f16, kivi4 }, { f16, 3 } },
+                  { { { WEIR_KV_TURBO3, WEIR_KV_KIVI2 }, { WEIR_KV_Q4_0, WEIR_KV_TURBO2 } }, { { WEIR_KV_INT8, WEIR_KV_Q8_0 }, 1 } },
+                  { { { WEIR_KV_F32, WEIR_KV_F32 }, q8_0 }, { { WEIR_KV_TURBO4, WEIR_KV_KIVI8 }, 2 } } };
+    for (const auto &test : cases) {
+        Layers     layers(engine, test.formats, test.sinks);
+        const auto whole = layers.compute({ n_prompt });
+        for (const auto &pieces : std::vector<std::vector<int>>{ { 64 }, { 1 }, { 63, 1, 66, 2 }, { 100, 1 }, { 40 } })
+            EXPECT_EQ(layers.compute(pieces), whole) << pieces[0];
+        for (const int at : { 40, 64, 100, 128, 190 }) EXPECT_EQ(layers.compute_forked(at), whole) << at;
+        if (test.sinks.pair.k != WEIR_KV_F16) continue;
+        const auto error = [&](const std::vector<float> &got, size_t rows) {
+            const auto wide = Layers(engine, { f16, f16 }).compute({ n_prompt });
+            double     sum = 0;
+            for (size_t i = 0; i < rows * (wide.size() / n_prompt); i++) sum += std::pow((double)got[i] - wide[i], 2);
+            return std::sqrt(sum);
+        };
+        EXPECT_LT(error(whole, n_prompt), error(Layers(engine, test.formats).compute({ n_prompt }), n_prompt));
+        /* Rotating rounds, nothing else happens to rows that see only sinks. */
+        EXPECT_LT(error(whole, 64), 1e-3 * error(Layers(engine, test.formats).compute({ n_prompt }), 200) + 1e-4);
+    }
+}
+
 /* Coarse formats change the logits, more the coarser they are; f32 is what all are measured against. */
 TEST(KvLayers, FormatsAreWhatIsRead)
 {
@@ -152,6 +190,8 @@ TEST(KvPlan, AFormatThatTheHeadsDoNotAllowIsRefused)
     EXPECT_NE(strstr(engine.text(), "kv.wide_format: q8_0 for keys"), nullptr) << engine.text();
     EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0" }), WEIR_OK) << "no layer has it: " << engine.text();
     EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=q8_0", "kv.wide_layers=1" }), WEIR_OK) << "both layers are wide";
+    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_sinks=1" }), WEIR_ECONFIG);
+    EXPECT_NE(strstr(engine.text(), "kv.wide_format: q8_0 for keys"), nullptr) << engine.text();
 }
 
 } // namespace

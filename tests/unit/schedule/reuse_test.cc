@@ -22,7 +22,7 @@ class Reuse : public Service {
         usage_ = call.usage;
         return call.tokens[0];
     }
-    void       random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered = false);
+    void       random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered = false, int n_sinks = 0);
     weir_usage usage_ = {};
     int64_t    blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
 };
@@ -87,13 +87,14 @@ TEST_F(Reuse, OffIsOff)
 }
 
 // Conversations that share beginnings and grow by their own answers, some cancelled, in a pool that holds few of them.
-void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered)
+void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered, int n_sinks)
 {
-    std::mt19937 random(seed);
-    const auto   pick = [&](int n) { return (int)(random() % (unsigned)n); };
-    const int    window = tiered ? 1024 : 384, scale = tiered ? 3 : 1;
-    const char  *disk = tiered ? "memory.disk=16MiB" : "memory.disk=0B";
-    open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1" });
+    std::mt19937      random(seed);
+    const auto        pick = [&](int n) { return (int)(random() % (unsigned)n); };
+    const int         window = tiered ? 1024 : 384, scale = tiered ? 3 : 1;
+    const char       *disk = tiered ? "memory.disk=16MiB" : "memory.disk=0B";
+    const std::string sinks = "kv.wide_sinks=" + std::to_string(n_sinks);
+    open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
     const weir_plan *plan = weir_engine_plan_of(engine_);
     const size_t     block = (size_t)plan->kv_bytes_per_token * 64;
     std::string      disk_text;
@@ -101,16 +102,19 @@ void Reuse::random_schedule(const char *model, unsigned seed, const std::string 
         disk_text = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
         disk = disk_text.c_str();
         weir_engine_close(engine_);
-        open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1" });
+        open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
         plan = weir_engine_plan_of(engine_);
     }
-    const size_t      fixed = weir_plan_total(plan) - plan->kv;
-    const std::string memory = std::to_string(fixed + (tiered ? plan->kv_open + 20 * block : plan->kv / 2)) + "B";
+    const size_t fixed = weir_plan_total(plan) - plan->kv;
+    /* The sinks of four sequences and one kept text, and some more where little else is left. */
+    const size_t      first = (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink) * 5, slack = n_sinks > 0 ? 64 << 10 : 0;
+    const std::string memory = std::to_string(fixed + (tiered ? plan->kv_open + 20 * block : (plan->kv - first) / 2) + first + slack) + "B";
     weir_engine_close(engine_);
     engine_ = nullptr;
     const int snapshots = pick(2);
     open(model, 4, memory.c_str(), window, 64,
-         { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk, "kv.tiers.hot=1" });
+         { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk, "kv.tiers.hot=1", sinks.c_str() });
+    ASSERT_EQ(weir_engine_plan_of(engine_)->sink_tokens, (n_sinks + 63) / 64 * 64);
     std::vector<std::vector<int32_t>>  texts;
     std::vector<std::unique_ptr<Call>> calls;
     int64_t                            cached = 0;
@@ -163,7 +167,7 @@ void Reuse::random_schedule(const char *model, unsigned seed, const std::string 
     }
     weir_engine_close(engine_);
     engine_ = nullptr;
-    open(model, 4, nullptr, window, 0, { format.c_str(), "kv.reuse=off" });
+    open(model, 4, nullptr, window, 0, { format.c_str(), "kv.reuse=off", sinks.c_str() });
     int compared = 0;
     for (auto &call : calls) {
         const auto cold = run(call->prompt, nullptr, true, call->request.max_tokens);
@@ -205,6 +209,20 @@ TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswers)
             if (!HasFailure()) random_schedule(model, seed++, std::string("kv.format=") + format, true);
     EXPECT_GT(blocks_out_, 200);
     EXPECT_GT(blocks_read_, 500);
+}
+
+// Few texts find room for their sinks, so kept ones are dropped for them while there is room for all else.
+TEST_F(Reuse, RandomSchedulesWithSinksGiveColdAnswers)
+{
+    unsigned seed = 1;
+    for (const char *const format : { "turbo4", "q8_0", "kivi4" }) {
+        const std::string setting = std::string("kv.format=") + format;
+        random_schedule(seed % 2 ? "tq" : "qwen3", seed, setting, false, seed % 2 ? 64 : 130);
+        if (!HasFailure()) random_schedule(seed % 2 ? "qwen3" : "tq", seed, setting, true, seed % 2 ? 130 : 64);
+        if (HasFailure()) return;
+        seed++;
+    }
+    EXPECT_GT(blocks_out_, 50);
 }
 
 // The state at the last page's end before the end of the turn is kept, and the one before it is not.

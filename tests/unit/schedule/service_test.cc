@@ -59,6 +59,36 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
+/* More sequences than the sinks of kept texts leave room for, and choices that fork inside their sinks. */
+TEST_F(Service, SinksAreThereForAllWhoRun)
+{
+    const std::vector<const char *> settings = { "kv.format=turbo4", "kv.wide_sinks=128" };
+    open("qwen3", 4, nullptr, 256, 0, settings);
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    EXPECT_GE(plan->kv_sink_pages * 64, 5 * 128);
+    std::vector<std::vector<int32_t>> solo;
+    for (int i = 0; i < 12; i++) solo.push_back(alone(prompt(i, 70 + 3 * i), 20)); /* kept, each with sinks of its own */
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < 12; i++) {
+        calls.push_back(std::make_unique<Call>(prompt(i, 70 + 3 * i), 20));
+        calls.back()->request.cache_prompt = i % 2 == 0;
+        calls.back()->request.n_choices = 1 + i % 3;
+        ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+    }
+    for (int i = 0; i < 12; i++) {
+        calls[(size_t)i]->wait();
+        EXPECT_EQ(calls[(size_t)i]->status, WEIR_OK) << calls[(size_t)i]->message;
+        for (const auto &tokens : calls[(size_t)i]->tokens) EXPECT_EQ(tokens, solo[(size_t)i]) << "stream " << i;
+    }
+    weir_service_stats stats;
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    weir_service_stats_of(service_, &stats);
+    EXPECT_EQ(stats.kv_bytes_used, 0);
+    EXPECT_EQ(stats.kv_sink_pages_free, plan->kv_sink_pages);
+    EXPECT_EQ(stats.kv_tokens_free, plan->kv_rows);
+    calls.clear();
+}
+
 TEST_F(Service, ChoicesShareThePromptAndDifferOnlyByTheirDraws)
 {
     open("tq-r1", 4);
@@ -432,6 +462,15 @@ TEST_F(Service, BudgetArithmetic)
         info.kv_per_client = 3 * bytes;
         EXPECT_EQ(weir_service_row_limit(&info, 2), rows) << "the tighter one";
     }
+    info.sink_tokens = 128, info.kv_bytes_per_sink = 20; /* 1280 bytes for each of two pages, 640 after them */
+    for (const int64_t bytes : { 1379, 1380, 2659, 2660, 3299, 3300 }) {
+        info.kv_per_request = bytes, info.kv_per_client = 0;
+        const int32_t rows = weir_service_row_limit(&info, 1);
+        EXPECT_EQ(rows, bytes < 1380 ? 0 : bytes < 2660 ? 64 : bytes < 3300 ? 128 : 192);
+        if (rows > 0) EXPECT_LE(weir_service_kv_bytes(&info, rows), bytes);
+        EXPECT_GT(weir_service_kv_bytes(&info, rows + 1), bytes);
+    }
+    info.sink_tokens = 0;
     info.window = 16777216, info.kv_bytes_per_token = 1 << 20, info.kv_per_request = INT64_MAX, info.kv_per_client = 0;
     EXPECT_EQ(weir_service_row_limit(&info, 1), 16777216);
 }

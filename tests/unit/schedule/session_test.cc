@@ -132,6 +132,39 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
     }
 }
 
+// The first pages of another size than the others; a file of other settings is refused with what differs.
+TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)
+{
+    for (const char *const format : { "kv.format=kivi4", "kv.format=q8_0", "kv.format=turbo4" }) {
+        for (const char *const sinks : { "kv.wide_sinks=64", "kv.wide_sinks=200" }) {
+            const int saved = strstr(format, "kivi") != nullptr ? 192 : 211;
+            start("qwen3", { format, sinks });
+            auto       turn = prompt(1, 200);
+            const auto answer = run(turn);
+            turn.insert(turn.end(), answer.begin(), answer.end());
+            ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
+            EXPECT_EQ(result_.n_tokens, saved);
+            turn.resize(240, 5);
+            const auto uninterrupted = run(turn);
+            stop();
+            start("qwen3", { format, sinks });
+            ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
+            EXPECT_EQ(run(turn), uninterrupted) << format;
+            EXPECT_EQ(usage_.n_cached, saved) << usage_.reuse;
+            stop();
+            for (const char *const other : { "kv.wide_sinks=0", "kv.wide_sinks=65", "kv.wide_format=bf16" }) {
+                start("qwen3", { format, sinks, other });
+                EXPECT_EQ(restore("talk"), WEIR_EMISMATCH);
+                EXPECT_NE(strstr(error_.text, "kv.wide_sinks"), nullptr) << error_.text;
+                stop();
+            }
+            start("qwen3", { format });
+            EXPECT_EQ(weir_sessions_delete(sessions_, "talk", &error_), WEIR_OK);
+            stop();
+        }
+    }
+}
+
 TEST_F(Session, ARequestNamesItsText)
 {
     start("tq");
@@ -294,10 +327,10 @@ TEST_F(Session, WrongFilesAreRefused)
         EXPECT_NE(strstr(error_.text, "damaged"), nullptr) << error_.text;
     }
     auto later = good;
-    later[8] = 2;
+    later[8] = 3;
     put(later);
     EXPECT_EQ(restore("bad"), WEIR_EUNSUPPORTED);
-    EXPECT_NE(strstr(error_.text, "version 2"), nullptr) << error_.text;
+    EXPECT_NE(strstr(error_.text, "version 3"), nullptr) << error_.text;
     std::filesystem::remove(path("bad"));
     std::filesystem::create_symlink(path("good"), path("bad"));
     EXPECT_EQ(restore("bad"), WEIR_EIO);
