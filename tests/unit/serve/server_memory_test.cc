@@ -147,12 +147,26 @@ TEST_F(Server, MemoryAsJson)
     open_within(32 << 20);
     const std::string reply = get("/v1/memory");
     EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
-    for (const char *const part :
-         { "\"object\":\"memory\"", "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":", "\"peak\":", "\"head_room\":",
-           "\"accounts\":{\"weights\":0", "\"page_tables\":0", "\"device\":{\"cap\":0", "\"disk\":{",
-           "\"kv\":{\"page_bytes\":64,\"pages\":1000,\"free_pages\":", "\"bytes_per_token\":", "\"used_bytes\":", "\"free_tokens\":",
-           "\"kept\":{\"tokens\":0,\"bytes\":0,", "\"budgets\":{\"kv_per_request\":0,\"kv_per_key\":0,\"kv_claimed\":0}",
-           "\"format\":", "\"sink_pages\":0,\"free_sink_pages\":0,\"bytes_per_sink_token\":0", "\"wide_sinks\":0", "\"recurrent_bytes_per_sequence\":", "\"sequences\":[]", "\"evicted_tokens\":0" })
+    for (const char *const part : { "\"object\":\"memory\"",
+                                    "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":",
+                                    "\"peak\":",
+                                    "\"head_room\":",
+                                    "\"accounts\":{\"weights\":0",
+                                    "\"page_tables\":0",
+                                    "\"device\":{\"cap\":0",
+                                    "\"disk\":{",
+                                    "\"kv\":{\"page_bytes\":64,\"pages\":1000,\"free_pages\":",
+                                    "\"bytes_per_token\":",
+                                    "\"used_bytes\":",
+                                    "\"free_tokens\":",
+                                    "\"kept\":{\"tokens\":0,\"bytes\":0,",
+                                    "\"budgets\":{\"kv_per_request\":0,\"kv_per_key\":0,\"kv_claimed\":0}",
+                                    "\"format\":",
+                                    "\"sink_pages\":0,\"free_sink_pages\":0,\"bytes_per_sink_token\":0",
+                                    "\"wide_sinks\":0",
+                                    "\"recurrent_bytes_per_sequence\":",
+                                    "\"sequences\":[]",
+                                    "\"evicted_tokens\":0" })
         EXPECT_NE(std::string::npos, reply.find(part)) << part << " in " << reply;
     const int         fd = post("/v1/chat/completions", long_stream);
     const std::string begin = read_text(fd, "data:");
