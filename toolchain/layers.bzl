@@ -5,7 +5,7 @@ _LAYERS = [
     ["engine/base", "kernels/abi"],
     ["kernels"],
     ["offload"],
-    ["engine/config", "engine/formats", "engine/sample", "engine/text", "configs"],
+    ["engine/config", "engine/eval", "engine/formats", "engine/sample", "engine/text", "configs"],
     ["engine/kv", "engine/model"],
     ["engine/schedule"],
     ["engine"],
