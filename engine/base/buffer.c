@@ -50,6 +50,21 @@ weir_status weir_buffer_format(weir_buffer *buffer, const char *format, ...)
     return status;
 }
 
+weir_status weir_buffer_xml(weir_buffer *buffer, const char *text)
+{
+    const size_t before = buffer->size;
+    weir_status  status = WEIR_OK;
+    for (; *text != '\0' && status == WEIR_OK; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '<' || c == '>' || c == '&' || c == '"' || c < 0x20)
+            status = weir_buffer_format(buffer, "&#%d;", c < 0x20 ? ' ' : c);
+        else
+            status = weir_buffer_add(buffer, text, 1);
+    }
+    if (status != WEIR_OK && buffer->data != NULL) buffer->data[buffer->size = before] = '\0';
+    return status;
+}
+
 void weir_buffer_clear(weir_buffer *buffer)
 {
     buffer->size = 0;

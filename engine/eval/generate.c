@@ -81,7 +81,7 @@ weir_status weir_eval_generate(const weir_eval_task *task, const weir_eval_setti
     int32_t first_rung = 0;
     *stopped = false;
     if (task->needs_qa && setting->qa == NULL)
-        return weir_error_set(error, WEIR_EINVAL, "%s asks about documents: give a file of questions with --text", task->name);
+        return weir_error_set(error, WEIR_EINVAL, "%s asks about documents: give a file of questions (--questions)", task->name);
     task->units(&f.units, task, setting);
     weir_status status = find_rung(&f, &first_rung, error);
     for (int32_t i = 0; status == WEIR_OK && !*stopped && i < setting->n_samples; i++) {

@@ -1,5 +1,6 @@
 #include "engine/eval/haystack.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +11,17 @@ const char weir_eval_noise[] = "The hills are green. The river runs slowly. The 
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
+static bool is_utf8(const char *text, size_t n)
+{
+    json_t *const value = json_stringn(text, n); /* refuses anything else */
+    json_decref(value);
+    return value != NULL;
+}
+
 weir_status weir_eval_essay_open(weir_eval_essay *out, const char *text, size_t n, const char *name, weir_error *error)
 {
     enum { LEAST = 10 };
+    if (!is_utf8(text, n)) return weir_error_set(error, WEIR_EFORMAT, "%s: the text is not valid UTF-8", name);
     *out = (weir_eval_essay){ .text = malloc(n + 1), .starts = malloc((n / 2 + 1) * sizeof *out->starts) };
     if (out->text == NULL || out->starts == NULL) {
         weir_eval_essay_close(out);

@@ -15,7 +15,7 @@ typedef struct weir_eval_essay {
     size_t  n_words;
 } weir_eval_essay;
 
-/* Valid UTF-8 with at least 10 words. */
+/* EFORMAT: not UTF-8, or fewer than 10 words. */
 WEIR_MUST_CHECK weir_status weir_eval_essay_open(weir_eval_essay *out, const char *text, size_t n, const char *name, weir_error *error);
 void                        weir_eval_essay_close(weir_eval_essay *essay);
 /* The bundled one: from the end of War and Peace (1869) in the translation of Louise and Aylmer Maude, public domain. */

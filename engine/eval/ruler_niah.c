@@ -162,7 +162,7 @@ weir_status weir_niah_build(weir_eval_item *out, const weir_eval_task *task, con
 void weir_niah_units(weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting)
 {
     const bool is_short = setting->length < WEIR_EVAL_SHORT;
-    *out = (weir_eval_units){ .least = 5, .step = is_short ? 5 : 25, .most = setting->length };
+    *out = (weir_eval_units){ .least = 2, .step = is_short ? 5 : 25, .most = setting->length };
     if (variants[task->variant].haystack == ESSAY)
         *out = (weir_eval_units){ .least = 10, .step = is_short ? 10 : 500, .most = setting->length };
 }

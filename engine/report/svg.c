@@ -70,19 +70,6 @@ static void find_ranges(const weir_report *report, const line *lines, size_t n, 
     if (y->most <= y->least) y->most = y->least + 1;
 }
 
-/* A model's name comes from a file and may hold anything. */
-static weir_status escaped(weir_buffer *out, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        const unsigned char c = (unsigned char)*text;
-        if (c == '<' || c == '>' || c == '&' || c == '"' || c < 0x20)
-            WEIR_TRY(weir_buffer_format(out, "&#%d;", c < 0x20 ? ' ' : c));
-        else
-            WEIR_TRY(weir_buffer_add(out, text, 1));
-    }
-    return WEIR_OK;
-}
-
 static weir_status grid(const weir_report *report, const axis *x, const axis *y, weir_buffer *out)
 {
     const int x_step = (int)ceil((x->most - x->least) / 12), y_step = (int)ceil((y->most - y->least) / 12);
@@ -111,7 +98,7 @@ static weir_status grid(const weir_report *report, const axis *x, const axis *y,
         WEIR_TRY(weir_buffer_format(out, "%" PRId64 " sequences", report->batch));
     if (report->n_shapes == 1) {
         WEIR_TRY(weir_buffer_text(out, ", "));
-        WEIR_TRY(escaped(out, report->shapes[0].title));
+        WEIR_TRY(weir_buffer_xml(out, report->shapes[0].title));
     }
     return weir_buffer_text(out, "</text>\n");
 }
@@ -162,7 +149,7 @@ static weir_status name_line(const weir_report *report, const line *l, weir_buff
                                 l->colour));
     WEIR_TRY(weir_buffer_format(out, "<text x=\"%d\" y=\"%.1f\" fill=\"%s\">", RIGHT + TIE + 4, l->label + 4, l->colour));
     if (report->n_shapes > 1) {
-        WEIR_TRY(escaped(out, l->shape->title));
+        WEIR_TRY(weir_buffer_xml(out, l->shape->title));
         WEIR_TRY(weir_buffer_text(out, " "));
     }
     return weir_buffer_format(out, "%s</text>\n", weir_kv_format_name(l->format));
