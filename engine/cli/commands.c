@@ -196,8 +196,42 @@ static const weir_option retrieval_options[] = {
       .required = true,
       .help = "Questions, one JSON object per line; - is stdin." },
     { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = INT32_MAX, .help = "At most so many items. Default: all." },
+    { .name = "svg",
+      .value = "FILE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Also write a plot: a heat map of length and depth where all items have depths, else accuracy over length." },
 };
-GROUP(retrieval, "Input");
+GROUP(retrieval, "Input and output");
+
+static const weir_option items_options[] = {
+    { .name = "task",
+      .value = "NAME",
+      .type = WEIR_OPTION_TEXT,
+      .required = true,
+      .help = "niah_single_1, niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, niah_multikey_3, niah_multivalue, "
+              "niah_multiquery, vt, cwe, fwe, qa_1, qa_2, niah_grid, dfs, dfs_traced, dfs_probe, or all of them." },
+    { .name = "length",
+      .value = "LIST",
+      .type = WEIR_OPTION_LIST,
+      .required = true,
+      .min = 16,
+      .max = 1 << 20,
+      .help = "Tokens of prompt and answer together, never exceeded: 1024,4096." },
+    { .name = "samples", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 100000, .help = "Per task and length. Default: 50." },
+    { .name = "seed", .value = "N", .type = WEIR_OPTION_INT, .min = 0, .max = INT64_MAX, .help = "Names the samples. Default: 42." },
+    { .name = "text",
+      .value = "FILE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Prose to hide needles in, UTF-8; - is stdin. Default: the end of War and Peace." },
+    { .name = "questions",
+      .value = "FILE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)." },
+    { .name = "out", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Where the items go, a JSON object per line." },
+};
+GROUP(items, "Items");
+static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("log-level", "LEVEL", "log.level") };
+GROUP(tokens_model, "Model");
 
 static const weir_option perplexity_options[] = {
     { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text to score, UTF-8; - is stdin." },
@@ -207,6 +241,12 @@ static const weir_option perplexity_options[] = {
       .min = 2,
       .max = 1 << 24,
       .help = "Tokens per window; each starts from an empty state. Default: 512." },
+    { .name = "by-position",
+      .type = WEIR_OPTION_FLAG,
+      .help = "Also show the score by position in the window, in at most 32 equal parts of 64 tokens or more." },
+    { .name = "stream",
+      .type = WEIR_OPTION_FLAG,
+      .help = "One long stream instead of windows: as many tokens as the text has and the context takes (--context)." },
 };
 GROUP(perplexity, "Input");
 
@@ -336,6 +376,14 @@ static const weir_command commands[] = {
       .run = weir_run_eval_retrieval,
       .summary = "Counts exact answers to questions about long contexts.",
       .groups = { &retrieval, &json, &policy, &model } },
+    { .name = "eval generate",
+      .usage = "--task NAME --length LIST --out FILE [options]",
+      .run = weir_run_eval_generate,
+      .summary = "Writes questions about long contexts for `eval retrieval`: the tasks of RULER, needles by depth, depth-first searches.",
+      .details =
+          "Lengths are counted with the model's tokenizer and chat template. The same seed gives the same samples. With `all`, tasks that "
+          "cannot be made so short are left out, and named.",
+      .groups = { &items, &tokens_model } },
     { .name = "eval perplexity",
       .usage = "--text FILE [options]",
       .run = weir_run_eval_perplexity,

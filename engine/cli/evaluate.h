@@ -1,24 +1,34 @@
 /* engine/cli/evaluate.h - quality: perplexity of a text, what KV formats change about it, and retrieval (exact answers to questions about a
  * context). */
 #pragma once
+#include "engine/eval/measures.h"
 #include "engine/kv/formats.h"
 #include "engine/weir.h"
 
+enum { WEIR_PERPLEXITY_PLACES = 32 };
+
+typedef struct weir_perplexity_place { /* scored tokens at positions first .. end - 1 of their windows */
+    int32_t first, end;
+    int64_t n_scored;
+    double  nll; /* mean */
+} weir_perplexity_place;
+
 typedef struct weir_perplexity {
-    double  nll, perplexity, bits_per_byte; /* nll: mean over scored tokens, nats */
-    int64_t n_scored, n_tokens;
+    double                nll, perplexity, bits_per_byte; /* nll: mean over scored tokens, nats */
+    int64_t               n_scored, n_tokens;
+    int32_t               window; /* tokens of each */
+    weir_perplexity_place places[WEIR_PERPLEXITY_PLACES]; /* of equal width, 64 tokens or more */
+    int32_t               n_places;
 } weir_perplexity;
 
 /* The file is tokenised whole and cut into windows of `window` tokens, the rest dropped; each runs from an empty state and scores its tokens
- * 1 .. window - 1. `engine` has no service. */
+ * 1 .. window - 1. Window 0: one stream of as many tokens as the file has and the engine's window takes. `engine` has no service. */
 WEIR_MUST_CHECK weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window,
                                                  weir_error *error);
 
 /* The file as ids, to be freed. */
 WEIR_MUST_CHECK weir_status weir_eval_tokens(weir_ids *out, size_t *n_bytes, const weir_engine *engine, const char *path,
                                              weir_error *error);
-/* Of token `id` by a row of logits [n], natural logarithm. */
-double weir_eval_log_probability(const float *row, int64_t n, int32_t id);
 
 typedef struct weir_kv_quality { /* of one format */
     double  perplexity;
@@ -35,20 +45,32 @@ typedef struct weir_kv_quality_task {
 WEIR_MUST_CHECK weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine,
                                                  const weir_kv_quality_task *task, const weir_kv_choice *choice, weir_error *error);
 
-typedef struct weir_retrieval_row { /* one task and length */
+typedef struct weir_retrieval_row { /* one task, length and depth */
     char    task[64];
-    int32_t length, n_right, n_items;
+    int32_t length, depth; /* depth -1: none */
+    int32_t n_right, n_items; /* right: with the whole score */
+    double  score; /* sum over the items, each 0 .. 1 */
 } weir_retrieval_row;
 
 typedef struct weir_retrieval {
     weir_retrieval_row *rows; /* [n_rows], owned */
     size_t              n_rows;
+    double             *scores; /* [n_items] in the order of the file, owned: for paired comparisons of two runs */
     int32_t             n_right, n_items;
+    double              score; /* sum */
+    weir_interval       likely; /* the mean score of such items, 95 % */
     int64_t             n_kept; /* KV rows per layer and head that the contexts had, all kept */
 } weir_retrieval;
 
-/* Lines of {"task", "length", "context", "questions": [[question, answer], ..]}. The user's message is context, an empty line, question; an item
- * is right when the greedy answer equals the answer to the letter and ends there. `engine` has a service. At most `most` items, 0: all. */
+/* Lines of items (engine/eval/item.h), of which "context" and "questions": [[question, answer or answers], ..] are needed. The user's message is
+ * context, an empty line, question; the reply begins with "prefix". Without "score" a single answer is right when the greedy reply equals it to
+ * the letter and ends there, and of several answers the share counts that the reply holds. `engine` has a service. At most `most` items, 0: all. */
 WEIR_MUST_CHECK weir_status weir_eval_retrieval(weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most,
                                                 weir_error *error);
 void                        weir_retrieval_free(weir_retrieval *retrieval);
+/* An SVG: a heat map of length and depth where all items have depths, else a curve of accuracy over length per task. */
+WEIR_MUST_CHECK weir_status weir_retrieval_plot(const weir_retrieval *retrieval, const char *path, weir_error *error);
+
+/* The ids of such a prompt. */
+WEIR_MUST_CHECK weir_status weir_eval_prompt(weir_ids *ids, const weir_tokenizer *tokenizer, const weir_chat_template *chat,
+                                             const char *context, const char *question, const char *prefix, weir_error *error);

@@ -24,27 +24,12 @@ typedef struct comparison {
     int64_t n_scored, n_same, n_vocab, n_valid;
 } comparison;
 
-static double log_sum(const float *row, int64_t n, int64_t *best)
-{
-    double sum = 0.0;
-    *best = 0;
-    for (int64_t i = 1; i < n; i++) *best = row[i] > row[*best] ? i : *best;
-    for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - (double)row[*best]);
-    return (double)row[*best] + log(sum);
-}
-
 static void compare_row(comparison *c, const float *wide, const float *coded, int32_t next)
 {
-    int64_t      best_wide, best_coded;
-    const double of_wide = log_sum(wide, c->n_valid, &best_wide), of_coded = log_sum(coded, c->n_valid, &best_coded);
-    double       divergence = 0.0;
-    for (int64_t i = 0; i < c->n_valid; i++) {
-        const double p = (double)wide[i] - of_wide;
-        divergence += exp(p) * (p - ((double)coded[i] - of_coded));
-    }
-    c->divergence[c->n_scored++] = fmax(divergence, 0.0); /* rounding may leave a little less than none */
-    c->nll -= (double)coded[next] - of_coded;
-    c->n_same += best_wide == best_coded;
+    const weir_divergence d = weir_divergence_of(wide, coded, (size_t)c->n_valid, (size_t)next);
+    c->divergence[c->n_scored++] = d.kl;
+    c->nll -= d.log_probability;
+    c->n_same += d.same_best;
 }
 
 static weir_status open_side(side *s, const weir_engine *engine, const weir_kv_spec *spec, weir_error *error)

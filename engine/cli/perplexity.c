@@ -9,26 +9,43 @@ enum { MAX_TEXT = 1 << 28 };
 
 typedef struct scorer {
     const int32_t *window; /* tokens of the window now running */
-    int32_t        n;
-    int64_t        n_vocab, n_valid, n_scored;
-    double         nll;
+    int32_t        n, place_tokens;
+    int64_t        n_vocab, n_valid, n_scored[WEIR_PERPLEXITY_PLACES];
+    double         nll[WEIR_PERPLEXITY_PLACES];
 } scorer;
-
-double weir_eval_log_probability(const float *row, int64_t n, int32_t id)
-{
-    double largest = row[0], sum = 0.0;
-    for (int64_t i = 1; i < n; i++) largest = fmax(largest, (double)row[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)row[i] - largest);
-    return (double)row[id] - largest - log(sum);
-}
 
 static void on_logits(void *user, int32_t first, int32_t n_rows, const float *logits)
 {
     scorer *const s = user;
     for (int32_t r = 0; r < n_rows && first + r + 1 < s->n; r++) {
-        s->nll -= weir_eval_log_probability(logits + r * s->n_vocab, s->n_valid, s->window[first + r + 1]);
-        s->n_scored++;
+        const int32_t next = first + r + 1, place = next / s->place_tokens;
+        s->nll[place] -= weir_log_probability(logits + r * s->n_vocab, (size_t)s->n_valid, (size_t)s->window[next]);
+        s->n_scored[place]++;
     }
+}
+
+/* Powers of two from 64 on, so that the window has no more places than there may be. */
+static int32_t place_tokens(int32_t window)
+{
+    int32_t width = 64;
+    while (window > width * WEIR_PERPLEXITY_PLACES) width *= 2;
+    return width;
+}
+
+static void summarise(weir_perplexity *out, const scorer *s, size_t n_tokens, size_t n_bytes)
+{
+    double nll = 0.0;
+    *out = (weir_perplexity){ .n_tokens = (int64_t)n_tokens, .window = s->n };
+    for (int32_t i = 0; i * s->place_tokens < s->n; i++) {
+        const int32_t first = i * s->place_tokens, end = first + s->place_tokens < s->n ? first + s->place_tokens : s->n;
+        if (s->n_scored[i] == 0) continue;
+        out->places[out->n_places++] = (weir_perplexity_place){ first, end, s->n_scored[i], s->nll[i] / (double)s->n_scored[i] };
+        out->n_scored += s->n_scored[i];
+        nll += s->nll[i];
+    }
+    out->nll = nll / (double)out->n_scored;
+    out->perplexity = exp(out->nll);
+    out->bits_per_byte = out->nll / log(2.0) * (double)n_tokens / (double)n_bytes;
 }
 
 weir_status weir_eval_tokens(weir_ids *ids, size_t *n_bytes, const weir_engine *engine, const char *path, weir_error *error)
@@ -44,40 +61,41 @@ weir_status weir_eval_tokens(weir_ids *ids, size_t *n_bytes, const weir_engine *
     return status;
 }
 
-weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window, weir_error *error)
+static weir_status score_windows(scorer *s, const weir_engine *engine, const weir_ids *ids, bool is_stream, weir_error *error)
 {
-    const weir_shape *const shape = weir_model_shape(weir_engine_model(engine));
-    scorer                  s = { .n = window, .n_vocab = shape->n_vocab };
-    weir_ids                ids = { 0 };
-    weir_sequence           sequence = { 0 };
-    size_t                  n_bytes = 0;
-    if (window < 2 || window > weir_engine_plan_of(engine)->window)
-        return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)window,
-                              (int)weir_engine_plan_of(engine)->window);
-    weir_status status = weir_eval_tokens(&ids, &n_bytes, engine, path, error);
-    if (status == WEIR_OK && ids.count < (size_t)window)
-        status = weir_error_set(error, WEIR_EINVAL, "%s: %zu tokens, fewer than one window of %d", path, ids.count, (int)window);
-    if (status == WEIR_OK)
-        status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
-                                    weir_model_recurrent_bytes(weir_engine_model(engine)), error);
-    s.n_valid = status == WEIR_OK ? (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine)) : 0;
-    const size_t n_windows = ids.count / (size_t)window;
+    weir_sequence sequence = { 0 };
+    weir_status   status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+                                              weir_model_recurrent_bytes(weir_engine_model(engine)), error);
+    s->n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab;
+    s->n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine));
+    s->place_tokens = place_tokens(s->n);
+    const size_t n_windows = is_stream ? 1 : ids->count / (size_t)s->n;
     for (size_t i = 0; status == WEIR_OK && i < n_windows; i++) {
-        s.window = ids.data + i * (size_t)window;
+        s->window = ids->data + i * (size_t)s->n;
         weir_sequence_clear(&sequence);
         status = weir_evaluate(
             weir_engine_runner(engine), &sequence,
-            &(weir_evaluation){ .tokens = s.window, .n_tokens = window, .decode_from = INT32_MAX, .visit = on_logits, .user = &s }, error);
-    }
-    if (status == WEIR_OK) {
-        const double mean = s.nll / (double)s.n_scored;
-        *out = (weir_perplexity){ .nll = mean,
-                                  .perplexity = exp(mean),
-                                  .n_scored = s.n_scored,
-                                  .n_tokens = (int64_t)ids.count,
-                                  .bits_per_byte = mean / log(2.0) * (double)ids.count / (double)n_bytes };
+            &(weir_evaluation){ .tokens = s->window, .n_tokens = s->n, .decode_from = INT32_MAX, .visit = on_logits, .user = s }, error);
     }
     weir_sequence_close(&sequence);
+    return status;
+}
+
+weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window, weir_error *error)
+{
+    const int32_t most = weir_engine_plan_of(engine)->window;
+    scorer        s = { .n = window };
+    weir_ids      ids = { 0 };
+    size_t        n_bytes = 0;
+    if (window < 0 || window == 1 || window > most)
+        return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)window, (int)most);
+    weir_status status = weir_eval_tokens(&ids, &n_bytes, engine, path, error);
+    if (status == WEIR_OK && window == 0) s.n = ids.count < (size_t)most ? (int32_t)ids.count : most;
+    if (status == WEIR_OK && (ids.count < (size_t)s.n || s.n < 2))
+        status =
+            weir_error_set(error, WEIR_EINVAL, "%s: %zu tokens, fewer than one window of %d", path, ids.count, (int)(s.n < 2 ? 2 : s.n));
+    if (status == WEIR_OK) status = score_windows(&s, engine, &ids, window == 0, error);
+    if (status == WEIR_OK) summarise(out, &s, ids.count, n_bytes);
     weir_ids_free(&ids);
     return status;
 }

@@ -1,4 +1,4 @@
-/* engine/cli/run_measure.c - weir logits, bench, eval perplexity and eval retrieval: run, then print text or JSON. */
+/* engine/cli/run_measure.c - weir logits and bench: run, then print text or JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,22 +6,11 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/bench.h"
-#include "engine/cli/evaluate.h"
 #include "engine/cli/logits.h"
 #include "engine/cli/open.h"
+#include "engine/cli/print.h"
 #include "engine/cli/prompt.h"
 #include "engine/schedule/evaluate.h"
-#include "offload/ledger.h"
-
-static int print_json(json_t *out)
-{
-    char *const text = out != NULL ? json_dumps(out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(out);
-    const bool written = text != NULL && puts(text) >= 0 && fflush(stdout) == 0;
-    free(text);
-    if (!written) (void)fputs("weir: cannot write the result\n", stderr);
-    return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
-}
 
 /* ---- logits ---------------------------------------------------------------------------------------------- */
 int weir_run_logits(const weir_arguments *arguments)
@@ -146,7 +135,7 @@ static int run_bench(const weir_engine *engine, const weir_arguments *arguments,
     }
     const weir_status status = weir_bench_run(&report, engine, options, as_json ? NULL : has_disk ? print_disk_row : print_row, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
-    if (as_json) return print_json(report_json(&report, engine, options, load_seconds));
+    if (as_json) return weir_print_json(report_json(&report, engine, options, load_seconds));
     (void)printf("peak memory %.1f MB, KV pool %.1f MB, machine load before %.2f; medians of %d; GB/s is the read bandwidth measured "
                  "beside each row\n",
                  (double)report.peak_rss * 1e-6, (double)report.kv_pool_bytes * 1e-6, report.machine_load, (int)options->n_repeats);
@@ -177,79 +166,6 @@ int weir_run_bench(const weir_arguments *arguments)
     } else {
         code = run_bench(engine, arguments, &options, load_seconds);
     }
-    weir_engine_close(engine);
-    return code;
-}
-
-/* ---- eval ------------------------------------------------------------------------------------------------ */
-int weir_run_eval_perplexity(const weir_arguments *arguments)
-{
-    weir_engine    *engine = NULL;
-    weir_error      error = { 0 };
-    weir_perplexity result;
-    weir_config     config = arguments->config;
-    const int32_t   window = (int32_t)weir_argument_int(arguments, "window", 512);
-    config.batch.max_sequences = 1;
-    if (config.model.context == 0) config.model.context = window;
-    const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
-    if (code != WEIR_EXIT_OK) return code;
-    const weir_status status = weir_eval_perplexity(&result, engine, weir_argument(arguments, "text"), window, &error);
-    const size_t      bytes = weir_ledger_used(weir_engine_ledger(engine), WEIR_TIER_HOST, WEIR_ACCOUNT_KV);
-    weir_engine_close(engine);
-    if (status != WEIR_OK) return weir_fail(status, &error);
-    if (weir_argument_given(arguments, "json"))
-        return print_json(json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:s}", "nll", result.nll, "perplexity", result.perplexity,
-                                    "bits_per_byte", result.bits_per_byte, "tokens", (json_int_t)result.n_tokens, "scored",
-                                    (json_int_t)result.n_scored, "bytes", (json_int_t)bytes, "kept", (json_int_t)result.n_scored, "evicted",
-                                    (json_int_t)0, "policy", config.kv.policy.name));
-    (void)printf("perplexity %.4f, nll %.6f, %.4f bits per byte over %lld tokens in windows of %d\n", result.perplexity, result.nll,
-                 result.bits_per_byte, (long long)result.n_scored, (int)window);
-    return WEIR_EXIT_OK;
-}
-
-static json_t *retrieval_json(const weir_retrieval *result, const weir_config *config, size_t bytes)
-{
-    json_t *const rows = json_array();
-    for (size_t i = 0; i < result->n_rows; i++)
-        (void)json_array_append_new(
-            rows, json_pack("{s:s, s:i, s:i, s:i, s:f}", "task", result->rows[i].task, "length", (int)result->rows[i].length, "right",
-                            (int)result->rows[i].n_right, "items", (int)result->rows[i].n_items, "accuracy",
-                            (double)result->rows[i].n_right / (double)(result->rows[i].n_items > 0 ? result->rows[i].n_items : 1)));
-    return json_pack("{s:f, s:i, s:i, s:I, s:I, s:I, s:s, s:o}", "accuracy", (double)result->n_right / (double)result->n_items, "right",
-                     (int)result->n_right, "items", (int)result->n_items, "bytes", (json_int_t)bytes, "kept", (json_int_t)result->n_kept,
-                     "evicted", (json_int_t)0, "policy", config->kv.policy.name, "rows", rows);
-}
-
-static void print_retrieval(const weir_retrieval *result)
-{
-    (void)printf("%-16s %8s %8s %8s %9s\n", "task", "length", "right", "items", "accuracy");
-    for (size_t i = 0; i < result->n_rows; i++) {
-        const weir_retrieval_row *const row = &result->rows[i];
-        if (row->n_items > 0)
-            (void)printf("%-16s %8d %8d %8d %9.3f\n", row->task, (int)row->length, (int)row->n_right, (int)row->n_items,
-                         (double)row->n_right / (double)row->n_items);
-    }
-    (void)printf("%-16s %8s %8d %8d %9.3f\n", "all", "", (int)result->n_right, (int)result->n_items,
-                 (double)result->n_right / (double)result->n_items);
-}
-
-int weir_run_eval_retrieval(const weir_arguments *arguments)
-{
-    weir_engine   *engine = NULL;
-    weir_error     error = { 0 };
-    weir_retrieval result = { 0 };
-    int            code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
-    if (code != WEIR_EXIT_OK) return code;
-    const weir_status status =
-        weir_eval_retrieval(&result, engine, weir_argument(arguments, "items"), (int32_t)weir_argument_int(arguments, "limit", 0), &error);
-    const size_t bytes = weir_ledger_used(weir_engine_ledger(engine), WEIR_TIER_HOST, WEIR_ACCOUNT_KV);
-    if (status != WEIR_OK)
-        code = weir_fail(status, &error);
-    else if (weir_argument_given(arguments, "json"))
-        code = print_json(retrieval_json(&result, &arguments->config, bytes));
-    else
-        print_retrieval(&result);
-    if (status == WEIR_OK) weir_retrieval_free(&result);
     weir_engine_close(engine);
     return code;
 }

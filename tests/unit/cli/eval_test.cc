@@ -1,0 +1,267 @@
+/* weir eval as a user runs it, on the demo model: items that are generated, answered, scored and drawn; perplexity by position. */
+#include <gtest/gtest.h>
+#include <jansson.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/cli/command.h"
+#include "engine/formats/json.h"
+
+namespace {
+
+#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+
+struct Outcome {
+    int         code;
+    std::string out, err;
+};
+
+Outcome run(std::vector<std::string> words)
+{
+    weir_program              program = {};
+    std::vector<const char *> argv;
+    program.name = "weir";
+    program.version = "1.2.3";
+    program.commands = weir_commands(&program.n_commands);
+    words.insert(words.begin(), { "weir", "eval" });
+    words.insert(words.begin() + 3, { "--model", "models/weir-demo" });
+    for (const std::string &word : words) argv.push_back(word.c_str());
+    Outcome outcome;
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    outcome.code = weir_main(&program, static_cast<int>(argv.size()), argv.data());
+    outcome.out = testing::internal::GetCapturedStdout();
+    outcome.err = testing::internal::GetCapturedStderr();
+    return outcome;
+}
+
+struct Json {
+    json_t *root = nullptr;
+    explicit Json(const std::string &text)
+    {
+        weir_error error = {};
+        EXPECT_EQ(weir_json_parse(&root, text.data(), text.size(), "json", 16, &error), WEIR_OK) << error.text;
+    }
+    Json(const Json &) = delete;
+    Json &operator=(const Json &) = delete;
+    ~Json() { json_decref(root); }
+    double  number(const char *key) const { return json_number_value(json_object_get(root, key)); }
+    json_t *at(const char *key) const { return json_object_get(root, key); }
+};
+
+class Eval : public testing::Test {
+  protected:
+    void SetUp() override
+    {
+        folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+        std::filesystem::remove_all(folder_);
+        std::filesystem::create_directories(folder_);
+    }
+    void        TearDown() override { std::filesystem::remove_all(folder_); }
+    std::string path(const std::string &name) const { return folder_ + "/" + name; }
+    std::string put(const std::string &name, const std::string &text) const
+    {
+        std::ofstream(path(name), std::ios::binary) << text;
+        return path(name);
+    }
+    std::string read(const std::string &name) const
+    {
+        std::ifstream     in(path(name), std::ios::binary);
+        std::stringstream all;
+        all << in.rdbuf();
+        return all.str();
+    }
+    size_t lines(const std::string &name) const
+    {
+        const std::string text = read(name);
+        return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+    }
+    std::string folder_;
+};
+
+/* The demo model finds needles in prose; all of them but few, whatever rounding its kernels have. */
+TEST_F(Eval, GeneratedNeedlesAreFoundAndDrawn)
+{
+    const Outcome made = run({ "generate", "--task", "niah_grid", "--length", "400,600", "--samples", "11", "--out", path("grid.jsonl") });
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_EQ(lines("grid.jsonl"), 22u);
+    const Outcome asked = run({ "retrieval", "--items", path("grid.jsonl"), "--json", "--svg", path("grid.svg") });
+    ASSERT_EQ(asked.code, 0) << asked.err;
+    const Json got(asked.out);
+    EXPECT_GE(got.number("accuracy"), 0.9);
+    EXPECT_EQ(got.number("items"), 22);
+    EXPECT_EQ(json_array_size(got.at("rows")), 22u); /* a row per depth */
+    const double low = json_number_value(json_array_get(got.at("likely"), 0)),
+                 high = json_number_value(json_array_get(got.at("likely"), 1));
+    EXPECT_LT(low, got.number("accuracy"));
+    EXPECT_LE(got.number("accuracy"), high);
+    EXPECT_SAYS(read("grid.svg"), "length and depth");
+    /* The window that items ask for is kept: none is longer than it says. */
+    EXPECT_EQ(run({ "retrieval", "--items", path("grid.jsonl"), "--context", "600", "--limit", "4" }).code, 0);
+    const Outcome text = run({ "retrieval", "--items", path("grid.jsonl"), "--limit", "12" });
+    EXPECT_SAYS(text.out, "100 %");
+    EXPECT_SAYS(text.out, "(95 %: ");
+}
+
+TEST_F(Eval, TheSameSeedWritesTheSameFile)
+{
+    const auto make = [&](const char *out, const char *seed) {
+        return run({ "generate", "--task", "niah_multikey_2", "--length", "1024", "--samples", "3", "--seed", seed, "--out", path(out) })
+            .code;
+    };
+    ASSERT_EQ(make("a", "5"), 0);
+    ASSERT_EQ(make("b", "5"), 0);
+    ASSERT_EQ(make("c", "6"), 0);
+    EXPECT_EQ(read("a"), read("b"));
+    EXPECT_NE(read("a"), read("c"));
+}
+
+TEST_F(Eval, AllTasksAtOnceNameThoseThatDoNotFit)
+{
+    const std::string squad =
+        R"([{"question": "Where?", "answer": "Bonn", "supporting_facts": [["X", 0]], "context": [["X", ["In Bonn."]], ["Y", ["No."]]]}])";
+    const Outcome made =
+        run({ "generate", "--task", "all", "--length", "512", "--samples", "2", "--out", path("all"), "--questions", put("q", squad),
+              "--text", put("t", "Some words make a text. They are few, but they go on and on, in a circle.") });
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_SAYS(made.err, "left out: cwe does not fit 512 tokens");
+    EXPECT_SAYS(made.err, "left out: qa_1 takes questions in the form of SQuAD");
+    EXPECT_SAYS(read("all"), "\"task\":\"qa_2\"");
+    EXPECT_SAYS(read("all"), "They are few");
+    EXPECT_EQ(lines("all") % 2, 0u);
+    const Outcome asked = run({ "retrieval", "--items", path("all"), "--svg", path("all.svg"), "--json" });
+    ASSERT_EQ(asked.code, 0) << asked.err;
+    EXPECT_EQ(Json(asked.out).number("items"), static_cast<double>(lines("all")));
+    EXPECT_SAYS(read("all.svg"), ">niah_single_2</text>");
+}
+
+TEST_F(Eval, GenerateRefusesWhatItCannotMake)
+{
+    const std::string out = path("none");
+    struct {
+        std::vector<std::string> words;
+        int                      code;
+        const char              *says;
+    } const cases[] = {
+        { { "--task", "niah", "--length", "512" }, 2, "\"niah\" is no task" },
+        { { "--task", "vt", "--length", "100" }, 2, "vt does not fit 100 tokens" },
+        { { "--task", "all", "--length", "16" }, 2, "no task can be made" },
+        { { "--task", "vt", "--length", "15" }, 2, "--length" },
+        { { "--task", "vt", "--length", "512", "--samples", "0" }, 2, "--samples" },
+        { { "--task", "vt", "--length", "512", "--seed", "-1" }, 2, "--seed" },
+        { { "--task", "qa_1", "--length", "512" }, 2, "--questions" },
+        { { "--task", "qa_1", "--length", "512", "--questions", put("q", "{}") }, 1, "no question with an answer" },
+        { { "--task", "niah_grid", "--length", "512", "--text", put("t", "three words only") }, 1, "3 words" },
+        { { "--task", "niah_grid", "--length", "512", "--text", path("absent") }, 1, "absent" },
+        { { "--task", "niah_grid", "--length", "512", "--text", put("b", "bad \xff bytes here a b c d e f g h i j.") }, 1, "UTF-8" },
+    };
+    for (const auto &c : cases) {
+        std::vector<std::string> words = { "generate", "--out", out, "--samples", "2" };
+        if (std::find(c.words.begin(), c.words.end(), "--samples") != c.words.end()) words.resize(3);
+        words.insert(words.end(), c.words.begin(), c.words.end());
+        const Outcome o = run(words);
+        EXPECT_EQ(o.code, c.code) << o.err;
+        EXPECT_SAYS(o.err, c.says);
+        EXPECT_FALSE(std::filesystem::exists(out));
+    }
+    EXPECT_EQ(run({ "generate", "--task", "niah_grid", "--length", "512", "--samples", "1", "--out", path("no/such/folder") }).code, 1);
+}
+
+/* What the model answers is known: it repeats. So every rule is seen to give and to take. */
+TEST_F(Eval, RepliesAreScoredByTheirRule)
+{
+    const auto accuracy = [&](const std::string &rest) {
+        const std::string item =
+            R"({"context": "The secret number of the old mill is 4821.", "questions": [["What is the secret number of the old mill?", )";
+        const Outcome o = run({ "retrieval", "--json", "--items", put("i", item + rest + "\n") });
+        EXPECT_EQ(o.code, 0) << o.err;
+        return Json(o.out).number("accuracy");
+    };
+    EXPECT_EQ(accuracy(R"("The secret number of the old mill is 4821."]]})"), 1.0);
+    EXPECT_EQ(accuracy(R"("The secret number of the old mill is 4821"]]})"), 0.0); /* to the letter, and ends there */
+    EXPECT_EQ(accuracy(R"(["4821"]]]})"), 1.0);
+    EXPECT_EQ(accuracy(R"(["4821", "OLD MILL", "9999", "x"]]]})"), 0.5);
+    EXPECT_EQ(accuracy(R"(["9999", "4821"]]], "score": "part"})"), 1.0);
+    EXPECT_EQ(accuracy(R"(["9999", "9998"]]], "score": "part"})"), 0.0);
+    EXPECT_EQ(accuracy(R"("4821."]], "score": "line", "prefix": "The secret number of the old mill is"})"), 1.0);
+    EXPECT_EQ(accuracy(R"("4822."]], "score": "line", "prefix": "The secret number of the old mill is"})"), 0.0);
+    EXPECT_EQ(accuracy(R"(["number"]]], "prefix": "The secret number of the old mill is"})"), 0.0); /* the prefix is no answer */
+    EXPECT_EQ(accuracy(R"(["4821"]]], "max_tokens": 3})"), 0.0); /* cut before it comes */
+    const std::string state = R"("{\"current_node\": 1, \"stack\": [0, 1], \"visited_nodes\": [0, 1]}")";
+    EXPECT_EQ(accuracy(state +
+                       R"(]], "score": "state", "prefix": "Answer: {\"current_node\": 1, \"stack\": [0, 1], \"visited_nodes\": [1, 0]}"})"),
+              1.0);
+    EXPECT_EQ(accuracy(state + R"(]], "score": "state"})"), 0.0);
+}
+
+TEST_F(Eval, BadItemsAreNamed)
+{
+    for (const auto &[line, says] : std::vector<std::pair<std::string, std::string>>{
+             { R"({"context": "a", "questions": [["b", []]]})", "no answer" },
+             { R"({"context": "a", "questions": [["b", [1]]]})", "is not [question, answer]" },
+             { R"({"context": "a", "questions": [["b", ["c"]]], "score": "best"})", "none of exact" },
+             { R"({"context": "a", "questions": [["b", ["c"]]], "score": "exact"})", "takes one" },
+             { R"({"context": "a", "questions": [["b", "c"]], "depth": 101})", "\"depth\"" },
+             { R"({"context": "a", "questions": [["b", "c"]], "length": -1})", "\"length\"" },
+             { R"({"context": "a", "questions": [["b", "c"]], "max_tokens": 0})", "\"max_tokens\"" },
+             { R"({"context": "a", "questions": [["b", "c"]], "prefix": 3})", "\"prefix\"" },
+             { R"({"context": "a\u0000b", "questions": [["b", "c"]]})", "NUL" },
+             { R"({"context": "a", "questions": 3})", "needs" } }) {
+        const Outcome o = run({ "retrieval", "--items", put("i", "\n" + line + "\n") });
+        EXPECT_EQ(o.code, 1) << line;
+        EXPECT_SAYS(o.err, says);
+        EXPECT_SAYS(o.err, "line 2");
+    }
+}
+
+/* ---- perplexity ---- */
+
+TEST_F(Eval, PositionsAddUpToTheWhole)
+{
+    std::string text;
+    for (int i = 0; i < 400; i++) text += "One two three " + std::to_string(i) + ". ";
+    const std::string file = put("t", text);
+    for (const std::vector<std::string> &how : { std::vector<std::string>{ "--window", "200" }, { "--stream", "--context", "1000" } }) {
+        std::vector<std::string> words = { "perplexity", "--text", file, "--json", "--by-position" };
+        words.insert(words.end(), how.begin(), how.end());
+        const Outcome o = run(words);
+        ASSERT_EQ(o.code, 0) << o.err;
+        const Json    got(o.out);
+        double        nll = 0, scored = 0, end = 0;
+        size_t        i;
+        const json_t *place;
+        json_array_foreach(got.at("positions"), i, place)
+        {
+            EXPECT_EQ(json_number_value(json_object_get(place, "first")), end); /* one after the other */
+            end = json_number_value(json_object_get(place, "end"));
+            scored += json_number_value(json_object_get(place, "scored"));
+            nll += json_number_value(json_object_get(place, "scored")) * json_number_value(json_object_get(place, "nll"));
+        }
+        EXPECT_EQ(end, got.number("window"));
+        EXPECT_EQ(scored, got.number("scored"));
+        EXPECT_NEAR(nll / scored, got.number("nll"), 1e-6);
+        EXPECT_EQ(json_array_size(got.at("positions")), how[0] == "--window" ? 4u : 16u);
+    }
+    /* The stream is one window of the context's length, and in it later text is easier than the first: it repeats itself. */
+    const Json stream(run({ "perplexity", "--text", file, "--json", "--stream", "--context", "1000" }).out),
+        window(run({ "perplexity", "--text", file, "--json", "--window", "64" }).out);
+    EXPECT_EQ(stream.number("scored"), 999);
+    EXPECT_EQ(stream.at("positions"), nullptr);
+    EXPECT_LT(stream.number("nll"), window.number("nll"));
+    /* A text shorter than the context is one stream as it is. */
+    const Json whole(run({ "perplexity", "--text", put("s", "One two three."), "--json", "--stream" }).out);
+    EXPECT_EQ(whole.number("scored"), whole.number("tokens") - 1);
+    EXPECT_SAYS(run({ "perplexity", "--text", file, "--by-position" }).out, "positions");
+    const Outcome both = run({ "perplexity", "--text", file, "--stream", "--window", "64" });
+    EXPECT_EQ(both.code, 2);
+    EXPECT_SAYS(both.err, "--stream takes no --window");
+    EXPECT_EQ(run({ "perplexity", "--text", put("e", ""), "--stream" }).code, 2);
+}
+
+} // namespace
