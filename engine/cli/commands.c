@@ -230,6 +230,24 @@ static const weir_option items_options[] = {
     { .name = "out", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Where the items go, a JSON object per line." },
 };
 GROUP(items, "Items");
+static const weir_option constructed_options[] = {
+    { .name = "out", .value = "DIR", .type = WEIR_OPTION_TEXT, .required = true, .help = "Folder for config.json and model.safetensors." },
+    { .name = "vocabulary", .value = "N", .type = WEIR_OPTION_INT, .min = 16, .max = 8192, .help = "Tokens. Default: 4096." },
+    { .name = "heads", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 16, .help = "Query heads. Default: 2." },
+    { .name = "kv-heads",
+      .value = "N",
+      .type = WEIR_OPTION_INT,
+      .min = 1,
+      .max = 4,
+      .help = "KV heads, all of which are needed. Default: 2." },
+    { .name = "window",
+      .value = "N",
+      .type = WEIR_OPTION_INT,
+      .min = 2,
+      .max = 1 << 20,
+      .help = "Sliding window of its attention. Default: none." },
+};
+GROUP(constructed, "Model to write");
 static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("log-level", "LEVEL", "log.level") };
 GROUP(tokens_model, "Model");
 
@@ -384,6 +402,13 @@ static const weir_command commands[] = {
           "Lengths are counted with the model's tokenizer and chat template. The same seed gives the same samples. With `all`, tasks that "
           "cannot be made so short are left out, and named.",
       .groups = { &items, &tokens_model } },
+    { .name = "eval constructed",
+      .usage = "--out DIR [options]",
+      .run = weir_run_eval_constructed,
+      .summary =
+          "Writes a model that needs no training: after `key value .. key` it says `value` exactly when the KV row of it is still there.",
+      .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir generate --tokens`).",
+      .groups = { &constructed } },
     { .name = "eval perplexity",
       .usage = "--text FILE [options]",
       .run = weir_run_eval_perplexity,

@@ -1,4 +1,5 @@
-/* engine/cli/run_eval_generate.c - weir eval generate: items for `weir eval retrieval`; the model lends its tokenizer and its chat template. */
+/* engine/cli/run_eval_generate.c - weir eval generate: items for `weir eval retrieval`; the model lends its tokenizer and its chat template.
+ * weir eval constructed: a model that answers questions of its own kind. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,6 +7,7 @@
 #include "engine/base/file.h"
 #include "engine/cli/evaluate.h"
 #include "engine/cli/open.h"
+#include "engine/eval/constructed.h"
 #include "engine/eval/generate.h"
 #include "engine/formats/tensor_directory.h"
 
@@ -142,5 +144,18 @@ int weir_run_eval_generate(const weir_arguments *arguments)
     weir_chat_template_close(r.chat);
     weir_tokenizer_close(r.tokenizer);
     weir_tensor_directory_close(r.directory);
+    return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+}
+
+int weir_run_eval_constructed(const weir_arguments *arguments)
+{
+    enum { CONTEXT = 1 << 16 }; /* layer 1 was looked at as far as 100,000 tokens */
+    weir_error             error = { 0 };
+    const weir_constructed model = { .n_vocab = (int32_t)weir_argument_int(arguments, "vocabulary", 4096),
+                                     .n_heads = (int32_t)weir_argument_int(arguments, "heads", 2),
+                                     .n_kv_heads = (int32_t)weir_argument_int(arguments, "kv-heads", 2),
+                                     .context = CONTEXT,
+                                     .window = (int32_t)weir_argument_int(arguments, "window", 0) };
+    const weir_status      status = weir_constructed_write(weir_argument(arguments, "out"), &model, &error);
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
 }

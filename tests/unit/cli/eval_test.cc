@@ -29,8 +29,7 @@ Outcome run(std::vector<std::string> words)
     program.name = "weir";
     program.version = "1.2.3";
     program.commands = weir_commands(&program.n_commands);
-    words.insert(words.begin(), { "weir", "eval" });
-    words.insert(words.begin() + 3, { "--model", "models/weir-demo" });
+    words.insert(words.begin(), "weir");
     for (const std::string &word : words) argv.push_back(word.c_str());
     Outcome outcome;
     testing::internal::CaptureStdout();
@@ -54,6 +53,14 @@ struct Json {
     double  number(const char *key) const { return json_number_value(json_object_get(root, key)); }
     json_t *at(const char *key) const { return json_object_get(root, key); }
 };
+
+/* weir eval NAME on the demo model. */
+Outcome eval(std::vector<std::string> words)
+{
+    words.insert(words.begin(), "eval");
+    words.insert(words.begin() + 2, { "--model", "models/weir-demo" });
+    return run(words);
+}
 
 class Eval : public testing::Test {
   protected:
@@ -88,10 +95,10 @@ class Eval : public testing::Test {
 /* The demo model finds needles in prose; all of them but few, whatever rounding its kernels have. */
 TEST_F(Eval, GeneratedNeedlesAreFoundAndDrawn)
 {
-    const Outcome made = run({ "generate", "--task", "niah_grid", "--length", "400,600", "--samples", "11", "--out", path("grid.jsonl") });
+    const Outcome made = eval({ "generate", "--task", "niah_grid", "--length", "400,600", "--samples", "11", "--out", path("grid.jsonl") });
     ASSERT_EQ(made.code, 0) << made.err;
     EXPECT_EQ(lines("grid.jsonl"), 22u);
-    const Outcome asked = run({ "retrieval", "--items", path("grid.jsonl"), "--json", "--svg", path("grid.svg") });
+    const Outcome asked = eval({ "retrieval", "--items", path("grid.jsonl"), "--json", "--svg", path("grid.svg") });
     ASSERT_EQ(asked.code, 0) << asked.err;
     const Json got(asked.out);
     EXPECT_GE(got.number("accuracy"), 0.9);
@@ -103,8 +110,8 @@ TEST_F(Eval, GeneratedNeedlesAreFoundAndDrawn)
     EXPECT_LE(got.number("accuracy"), high);
     EXPECT_SAYS(read("grid.svg"), "length and depth");
     /* The window that items ask for is kept: none is longer than it says. */
-    EXPECT_EQ(run({ "retrieval", "--items", path("grid.jsonl"), "--context", "600", "--limit", "4" }).code, 0);
-    const Outcome text = run({ "retrieval", "--items", path("grid.jsonl"), "--limit", "12" });
+    EXPECT_EQ(eval({ "retrieval", "--items", path("grid.jsonl"), "--context", "600", "--limit", "4" }).code, 0);
+    const Outcome text = eval({ "retrieval", "--items", path("grid.jsonl"), "--limit", "12" });
     EXPECT_SAYS(text.out, "100 %");
     EXPECT_SAYS(text.out, "(95 %: ");
 }
@@ -112,7 +119,7 @@ TEST_F(Eval, GeneratedNeedlesAreFoundAndDrawn)
 TEST_F(Eval, TheSameSeedWritesTheSameFile)
 {
     const auto make = [&](const char *out, const char *seed) {
-        return run({ "generate", "--task", "niah_multikey_2", "--length", "1024", "--samples", "3", "--seed", seed, "--out", path(out) })
+        return eval({ "generate", "--task", "niah_multikey_2", "--length", "1024", "--samples", "3", "--seed", seed, "--out", path(out) })
             .code;
     };
     ASSERT_EQ(make("a", "5"), 0);
@@ -127,15 +134,15 @@ TEST_F(Eval, AllTasksAtOnceNameThoseThatDoNotFit)
     const std::string squad =
         R"([{"question": "Where?", "answer": "Bonn", "supporting_facts": [["X", 0]], "context": [["X", ["In Bonn."]], ["Y", ["No."]]]}])";
     const Outcome made =
-        run({ "generate", "--task", "all", "--length", "512", "--samples", "2", "--out", path("all"), "--questions", put("q", squad),
-              "--text", put("t", "Some words make a text. They are few, but they go on and on, in a circle.") });
+        eval({ "generate", "--task", "all", "--length", "512", "--samples", "2", "--out", path("all"), "--questions", put("q", squad),
+               "--text", put("t", "Some words make a text. They are few, but they go on and on, in a circle.") });
     ASSERT_EQ(made.code, 0) << made.err;
     EXPECT_SAYS(made.err, "left out: cwe does not fit 512 tokens");
     EXPECT_SAYS(made.err, "left out: qa_1 takes questions in the form of SQuAD");
     EXPECT_SAYS(read("all"), "\"task\":\"qa_2\"");
     EXPECT_SAYS(read("all"), "They are few");
     EXPECT_EQ(lines("all") % 2, 0u);
-    const Outcome asked = run({ "retrieval", "--items", path("all"), "--svg", path("all.svg"), "--json" });
+    const Outcome asked = eval({ "retrieval", "--items", path("all"), "--svg", path("all.svg"), "--json" });
     ASSERT_EQ(asked.code, 0) << asked.err;
     EXPECT_EQ(Json(asked.out).number("items"), static_cast<double>(lines("all")));
     EXPECT_SAYS(read("all.svg"), ">niah_single_2</text>");
@@ -165,12 +172,12 @@ TEST_F(Eval, GenerateRefusesWhatItCannotMake)
         std::vector<std::string> words = { "generate", "--out", out, "--samples", "2" };
         if (std::find(c.words.begin(), c.words.end(), "--samples") != c.words.end()) words.resize(3);
         words.insert(words.end(), c.words.begin(), c.words.end());
-        const Outcome o = run(words);
+        const Outcome o = eval(words);
         EXPECT_EQ(o.code, c.code) << o.err;
         EXPECT_SAYS(o.err, c.says);
         EXPECT_FALSE(std::filesystem::exists(out));
     }
-    EXPECT_EQ(run({ "generate", "--task", "niah_grid", "--length", "512", "--samples", "1", "--out", path("no/such/folder") }).code, 1);
+    EXPECT_EQ(eval({ "generate", "--task", "niah_grid", "--length", "512", "--samples", "1", "--out", path("no/such/folder") }).code, 1);
 }
 
 /* What the model answers is known: it repeats. So every rule is seen to give and to take. */
@@ -179,7 +186,7 @@ TEST_F(Eval, RepliesAreScoredByTheirRule)
     const auto accuracy = [&](const std::string &rest) {
         const std::string item =
             R"({"context": "The secret number of the old mill is 4821.", "questions": [["What is the secret number of the old mill?", )";
-        const Outcome o = run({ "retrieval", "--json", "--items", put("i", item + rest + "\n") });
+        const Outcome o = eval({ "retrieval", "--json", "--items", put("i", item + rest + "\n") });
         EXPECT_EQ(o.code, 0) << o.err;
         return Json(o.out).number("accuracy");
     };
@@ -213,11 +220,30 @@ TEST_F(Eval, BadItemsAreNamed)
              { R"({"context": "a", "questions": [["b", "c"]], "prefix": 3})", "\"prefix\"" },
              { R"({"context": "a\u0000b", "questions": [["b", "c"]]})", "NUL" },
              { R"({"context": "a", "questions": 3})", "needs" } }) {
-        const Outcome o = run({ "retrieval", "--items", put("i", "\n" + line + "\n") });
+        const Outcome o = eval({ "retrieval", "--items", put("i", "\n" + line + "\n") });
         EXPECT_EQ(o.code, 1) << line;
         EXPECT_SAYS(o.err, says);
         EXPECT_SAYS(o.err, "line 2");
     }
+}
+
+TEST_F(Eval, TheConstructedModelIsWrittenAndAnswers)
+{
+    const auto answer = [&](const char *tokens) {
+        const Outcome o = run({ "generate", "--model", path("model"), "--context", "512", "--tokens", tokens, "--max-tokens", "1", "--json",
+                                "--temperature", "0" });
+        EXPECT_EQ(o.code, 0) << o.err;
+        return json_integer_value(json_array_get(Json(o.out).at("tokens"), 0));
+    };
+    ASSERT_EQ(run({ "eval", "constructed", "--out", path("model") }).code, 0);
+    EXPECT_EQ(answer("1,70,3000,5,9,9,9,9,9,70"), 3000);
+    EXPECT_EQ(answer("1,70,3000,5,71,3001,9,9,9,71"), 3001);
+    ASSERT_EQ(run({ "eval", "constructed", "--out", path("model"), "--window", "5", "--vocabulary", "4000" }).code, 0);
+    EXPECT_EQ(answer("1,70,3000,5,9,9,70"), 3000);
+    EXPECT_NE(answer("1,70,3000,5,9,9,9,70"), 3000); /* out of the window */
+    const Outcome wrong = run({ "eval", "constructed", "--out", path("model"), "--heads", "3" });
+    EXPECT_EQ(wrong.code, 2);
+    EXPECT_SAYS(wrong.err, "3 heads over 2 KV heads");
 }
 
 /* ---- perplexity ---- */
@@ -230,7 +256,7 @@ TEST_F(Eval, PositionsAddUpToTheWhole)
     for (const std::vector<std::string> &how : { std::vector<std::string>{ "--window", "200" }, { "--stream", "--context", "1000" } }) {
         std::vector<std::string> words = { "perplexity", "--text", file, "--json", "--by-position" };
         words.insert(words.end(), how.begin(), how.end());
-        const Outcome o = run(words);
+        const Outcome o = eval(words);
         ASSERT_EQ(o.code, 0) << o.err;
         const Json    got(o.out);
         double        nll = 0, scored = 0, end = 0;
@@ -249,19 +275,19 @@ TEST_F(Eval, PositionsAddUpToTheWhole)
         EXPECT_EQ(json_array_size(got.at("positions")), how[0] == "--window" ? 4u : 16u);
     }
     /* The stream is one window of the context's length, and in it later text is easier than the first: it repeats itself. */
-    const Json stream(run({ "perplexity", "--text", file, "--json", "--stream", "--context", "1000" }).out),
-        window(run({ "perplexity", "--text", file, "--json", "--window", "64" }).out);
+    const Json stream(eval({ "perplexity", "--text", file, "--json", "--stream", "--context", "1000" }).out),
+        window(eval({ "perplexity", "--text", file, "--json", "--window", "64" }).out);
     EXPECT_EQ(stream.number("scored"), 999);
     EXPECT_EQ(stream.at("positions"), nullptr);
     EXPECT_LT(stream.number("nll"), window.number("nll"));
     /* A text shorter than the context is one stream as it is. */
-    const Json whole(run({ "perplexity", "--text", put("s", "One two three."), "--json", "--stream" }).out);
+    const Json whole(eval({ "perplexity", "--text", put("s", "One two three."), "--json", "--stream" }).out);
     EXPECT_EQ(whole.number("scored"), whole.number("tokens") - 1);
-    EXPECT_SAYS(run({ "perplexity", "--text", file, "--by-position" }).out, "positions");
-    const Outcome both = run({ "perplexity", "--text", file, "--stream", "--window", "64" });
+    EXPECT_SAYS(eval({ "perplexity", "--text", file, "--by-position" }).out, "positions");
+    const Outcome both = eval({ "perplexity", "--text", file, "--stream", "--window", "64" });
     EXPECT_EQ(both.code, 2);
     EXPECT_SAYS(both.err, "--stream takes no --window");
-    EXPECT_EQ(run({ "perplexity", "--text", put("e", ""), "--stream" }).code, 2);
+    EXPECT_EQ(eval({ "perplexity", "--text", put("e", ""), "--stream" }).code, 2);
 }
 
 } // namespace
