@@ -32,10 +32,9 @@ static weir_status try_units(fitting *f, int32_t sample, int32_t n_units, int32_
     return WEIR_OK;
 }
 
-/* least, then multiples of the step. */
-static int32_t rung(const weir_eval_units *units, int32_t i) { return i == 0 ? units->least : units->least + i * units->step; }
+static int32_t rung(const weir_eval_units *units, int32_t i) { return units->least + i * units->step; }
 
-/* The highest rung on which sample 0 fits; 0 also when none does: each sample decides for itself. */
+/* The highest rung, that is number of units, on which sample 0 fits; 0 also when none does: each sample decides for itself. */
 static weir_status find_rung(fitting *f, int32_t *out, weir_error *error)
 {
     int32_t       low = 0, high = 1;
