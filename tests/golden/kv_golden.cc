@@ -1,4 +1,4 @@
-/* tests/golden/kv_golden.cc - KV folders: index.json, and which of its files have something that runs them. A policy, pack or CoDA runner
+/* tests/golden/kv_golden.cc - KV folders: index.json, and which of its files have something that runs them. A pack or CoDA runner
  * is hooked in by a function in `groups`. */
 #include "tests/golden/kv_golden.h"
 
@@ -14,7 +14,7 @@ struct Group {
 };
 
 const Group groups[] = {
-    { "attn", run_attention, nullptr },        { "codec", run_codec, nullptr },           { "policy", nullptr, "no policy runner yet" },
+    { "attn", run_attention, nullptr },        { "codec", run_codec, nullptr },           { "policy", run_policy, nullptr },
     { "pack", nullptr, "no pack runner yet" }, { "coda", nullptr, "no CoDA runner yet" },
 };
 

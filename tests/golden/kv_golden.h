@@ -19,5 +19,6 @@ struct KvFile {
 
 void run_attention(KvFile *file); /* attn  */
 void run_codec(KvFile *file);     /* codec */
+void run_policy(KvFile *file);    /* policy */
 
 } // namespace golden

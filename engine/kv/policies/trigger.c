@@ -1,0 +1,49 @@
+/* engine/kv/policies/trigger.c - when a policy is due, and how many rows that lets a head have. Counts alone decide. */
+#include "engine/kv/policies/plan.h"
+
+/* Some head (or the heads of some layer together) has at least `margin` rows more than it may keep. */
+static bool is_over(const weir_policy *policy, const weir_policy_rows *rows, const weir_policy_budget *budget, int64_t margin)
+{
+    const int64_t n_heads = policy->shape.n_kv_heads;
+    for (int64_t layer = 0; layer < policy->shape.n_layers; layer++) {
+        int64_t excess = 0;
+        for (int64_t head = 0; head < n_heads; head++) {
+            const int64_t i = layer * n_heads + head, n = rows->n_rows[i];
+            bool          ignored;
+            const int64_t more = n - policy_room(policy, rows, budget->rows[i], &ignored);
+            if (!budget->is_shared && n >= policy->layout.least_rows && more >= margin) return true;
+            excess += n < policy->layout.least_rows ? 0 : more;
+        }
+        if (budget->is_shared && excess >= margin * n_heads) return true;
+    }
+    return false;
+}
+
+bool weir_policy_is_due(const weir_policy *policy, const weir_policy_state *state, const weir_policy_rows *rows,
+                        const weir_policy_budget *budget, weir_policy_phase phase)
+{
+    const weir_policy_options *const options = &policy->options;
+    const int64_t                    every = options->every;
+    if (options->ops->score == NULL && options->ops->plan == NULL) return false;
+    if (phase == WEIR_POLICY_IN_PROMPT && !options->in_prompt) return false;
+    if (options->trigger == WEIR_TRIGGER_FORWARDS && every > 0) return state->n_forwards % every == 0 && is_over(policy, rows, budget, 1);
+    if (phase != WEIR_POLICY_DECODE) return is_over(policy, rows, budget, 1);
+    if (every == 0) return false;
+    switch ((weir_policy_trigger)options->trigger) {
+    case WEIR_TRIGGER_STRICT: return rows->next_position % every == 0 && is_over(policy, rows, budget, 1);
+    case WEIR_TRIGGER_DELAYED: return rows->next_position % every == 1 % every && is_over(policy, rows, budget, 1);
+    case WEIR_TRIGGER_SLACK:
+    case WEIR_TRIGGER_FORWARDS: break;
+    }
+    return is_over(policy, rows, budget, every);
+}
+
+int64_t weir_policy_peak_rows(const weir_policy *policy, int64_t budget, int64_t n_new)
+{
+    const int64_t every = policy->options.every, least = policy->layout.least_rows;
+    if (policy->options.ops->score == NULL && policy->options.ops->plan == NULL) return policy->shape.max_rows;
+    if (every == 0) return policy->shape.max_rows; /* what comes after a prompt is never evicted */
+    int64_t after = policy->options.trigger == WEIR_TRIGGER_FORWARDS ? budget + (every - 1) * n_new : budget + every - 1;
+    if (after < least - 1) after = least - 1;
+    return after > policy->shape.max_rows - n_new ? policy->shape.max_rows : after + n_new;
+}
