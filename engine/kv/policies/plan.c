@@ -75,8 +75,9 @@ policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
 {
     const int64_t i = layer * call->policy->shape.n_kv_heads + head, n = call->rows->n_rows[i];
     const int64_t first = policy_n_first(call->policy, call->rows), last = policy_n_last(call->policy);
-    bool          is_over;
-    policy_head   at = { .layer = layer, .head = head, .n = n, .n_first = first < n ? first : n };
+    WEIR_ASSERT(n >= 0 && n <= call->policy->shape.max_rows);
+    bool        is_over;
+    policy_head at = { .layer = layer, .head = head, .n = n, .n_first = first < n ? first : n };
     at.n_last = last < n - at.n_first ? last : n - at.n_first;
     at.budget = policy_room(call->policy, call->rows, call->budget->rows[i], &is_over);
     call->plan->n_over += is_over && n > at.budget;

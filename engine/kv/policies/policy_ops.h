@@ -56,7 +56,6 @@ struct weir_policy_ops {
     weir_status (*score)(policy_call *call, const policy_head *at, float *scores);
     /* NULL: each head, or the heads of a layer together, by `score`. Else ends with policy_keep for every head. */
     weir_status (*plan)(policy_call *call);
-    void (*follow)(const weir_policy *policy, weir_policy_state *state); /* NULL; after the rows' values have moved */
 };
 
 struct weir_policy {
@@ -75,7 +74,6 @@ struct weir_policy {
 struct weir_policy_state {
     int64_t n_forwards, next_position;
     int64_t n_observed; /* queries in a row without a gap before next_position */
-    int64_t n_plans;
 };
 
 int64_t policy_n_sets(const weir_policy *policy); /* of rows in a layer */
@@ -122,9 +120,9 @@ void policy_softmax(float *x, int64_t n);
 void policy_pool_mean(float *out, const float *x, int64_t n, int64_t width);
 void policy_pool_max(float *out, const float *x, int64_t n, int64_t width);
 
-/* What the ring's queries make of rows [0, n - n_last): for each of n_heads query heads from query head `first_head` on the sums over queries of
- * their causal probabilities, or with `is_group_max` one row of sums: the greatest logit of the group, its softmax over those rows alone.
- * sums [n_heads or 1, n]. *n_queries: how many there were. */
+/* What the ring's queries make of rows [0, n - n_last): for each query head of the group the sums over queries of their causal probabilities, or with
+ * `is_group_max` one row of sums: the greatest logit of the group, its softmax over those rows alone. sums [group or 1, at->n]. *n_queries: how many
+ * there were; without any (a text that came without its state) all sums are 0. */
 size_t                      policy_window_scratch(const weir_policy_shape *shape, int64_t window);
 WEIR_MUST_CHECK weir_status policy_window_sums(policy_call *call, const policy_head *at, int64_t n_last, bool is_group_max, float *sums,
                                                int64_t *n_queries);

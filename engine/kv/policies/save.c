@@ -1,6 +1,6 @@
 /* engine/kv/policies/save.c - a policy's state as bytes, little-endian:
  *
- *   u32 magic "WPOL", u32 version, u64 digest[2] of options and shape, i64 forwards, next position, observed, plans
+ *   u32 magic "WPOL", u32 version, u64 digest[2] of options and shape, i64 forwards, next position, observed
  *   for each layer and set: i64 rows, f32 values [row_values, rows]
  *   for each layer: f32 queries [in the ring, query heads, key_dim], oldest first; f64 sums
  *   u64 XXH3 of all bytes before */
@@ -11,7 +11,7 @@
 #include "engine/base/checked.h"
 #include "engine/kv/policies/plan.h"
 
-enum { VERSION = 1, HEADER = 8 + 16 + 32 };
+enum { VERSION = 1, HEADER = 8 + 16 + 24 };
 static const uint32_t magic = 0x4c4f5057;
 
 static int64_t n_set_rows(const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t set)
@@ -26,7 +26,7 @@ static size_t query_bytes(const weir_policy *policy) { return (size_t)(policy->s
 static weir_status save_header(const weir_policy *policy, const weir_policy_state *state, weir_buffer *out)
 {
     const uint32_t version = VERSION;
-    const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed, state->n_plans };
+    const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed };
     WEIR_TRY(weir_buffer_add(out, &magic, sizeof magic));
     WEIR_TRY(weir_buffer_add(out, &version, sizeof version));
     WEIR_TRY(weir_buffer_add(out, policy->digest, sizeof policy->digest));
@@ -86,12 +86,12 @@ static bool are_finite(const float *x, int64_t n)
 
 static bool load_counts(weir_policy_state *state, source *from)
 {
-    int64_t counts[4];
-    if (!get(from, counts, 4, sizeof counts[0])) return false;
-    for (int i = 0; i < 4; i++)
+    int64_t counts[3];
+    if (!get(from, counts, 3, sizeof counts[0])) return false;
+    for (int i = 0; i < 3; i++)
         if (counts[i] < 0 || counts[i] > INT64_MAX / 2) return false;
     if (counts[2] > counts[1]) return false;
-    state->n_forwards = counts[0], state->next_position = counts[1], state->n_observed = counts[2], state->n_plans = counts[3];
+    state->n_forwards = counts[0], state->next_position = counts[1], state->n_observed = counts[2];
     return true;
 }
 

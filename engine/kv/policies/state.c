@@ -164,6 +164,4 @@ void weir_policy_follow(const weir_policy *policy, weir_policy_state *state, con
                 for (int64_t row = 0; row < *n; row++) values[row] = values[keep[row]];
             }
         }
-    state->n_plans++;
-    if (policy->options.ops->follow != NULL) policy->options.ops->follow(policy, state);
 }

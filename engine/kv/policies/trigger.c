@@ -38,12 +38,26 @@ bool weir_policy_is_due(const weir_policy *policy, const weir_policy_state *stat
     return is_over(policy, rows, budget, every);
 }
 
+/* The most rows of one head right after a plan: shared rows may all go to one head, and the lowest layer of a pyramid has up to twice the mean. */
+static int64_t most_after_plan(const weir_policy *policy, int64_t budget)
+{
+    switch ((weir_policy_split)policy->options.split) {
+    case WEIR_SPLIT_UNIFORM: break;
+    case WEIR_SPLIT_PYRAMID: return 2 * budget;
+    case WEIR_SPLIT_ADAPTIVE: return policy->shape.n_kv_heads * budget;
+    case WEIR_SPLIT_HEADS: return policy->shape.max_rows;
+    }
+    return budget;
+}
+
 int64_t weir_policy_peak_rows(const weir_policy *policy, int64_t budget, int64_t n_new)
 {
-    const int64_t every = policy->options.every, least = policy->layout.least_rows;
-    if (policy->options.ops->score == NULL && policy->options.ops->plan == NULL) return policy->shape.max_rows;
-    if (every == 0) return policy->shape.max_rows; /* what comes after a prompt is never evicted */
-    int64_t after = policy->options.trigger == WEIR_TRIGGER_FORWARDS ? budget + (every - 1) * n_new : budget + every - 1;
+    const int64_t every = policy->options.every, least = policy->layout.least_rows, most = policy->shape.max_rows;
+    if (policy->options.ops->score == NULL && policy->options.ops->plan == NULL) return most;
+    if (every == 0) return most; /* what comes after a prompt is never evicted */
+    const int64_t kept = most_after_plan(policy, budget);
+    const int64_t heads = policy->options.split == WEIR_SPLIT_ADAPTIVE ? policy->shape.n_kv_heads : 1;
+    int64_t       after = kept + (every - 1) * (policy->options.trigger == WEIR_TRIGGER_FORWARDS ? n_new : heads);
     if (after < least - 1) after = least - 1;
-    return after > policy->shape.max_rows - n_new ? policy->shape.max_rows : after + n_new;
+    return after > most - n_new ? most : after + n_new;
 }

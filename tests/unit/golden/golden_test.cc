@@ -268,9 +268,10 @@ TEST_F(Runner, AttentionValuesThatAreNotThereFail)
 {
     copy(kv, "index.json");
     const golden::Counts counts = run(golden::run_kv);
-    EXPECT_EQ(counts.failed, 2); /* attn, codec */
+    EXPECT_EQ(counts.failed, 3); /* attn, codec, policy */
     EXPECT_EQ(counts.passed, 0);
-    EXPECT_EQ(run(golden::run_kv, "kv/policy/").failed, 0);
+    EXPECT_EQ(run(golden::run_kv, "kv/policy/").failed, 1);
+    EXPECT_EQ(run(golden::run_kv, "kv/pack/").failed, 0);
 }
 
 TEST_F(Runner, AWrongValueFailsItsModel)
