@@ -1,0 +1,315 @@
+/* States of sequences (saved, forked, damaged), and options. */
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/unit/kv/policy_text.h"
+
+namespace {
+
+using policy_test::Data;
+using policy_test::Ints;
+using policy_test::random_data;
+using policy_test::Text;
+using Bytes = std::vector<unsigned char>;
+
+const char *const stateful[][2] = {
+    { "h2o", "sinks=2,recent=3,every=1" },
+    { "h2o", "sinks=2,recent=3,every=1,scope=kv_head,normalise=true,decay=0.9" },
+    { "observed", "every=4" },
+    { "scissorhands", "every=6,history=10,recent=3" },
+    { "tova", "" },
+    { "snapkv", "window=5,every=4" },
+    { "snapkv_decode", "window=5,every=4" },
+    { "rkv", "window=5,every=4" },
+    { "expected", "sinks=2,future=9,every=4" },
+    { "sinks", "sinks=2" },
+    { "random", "every=4" },
+};
+
+Bytes saved(const Text &text)
+{
+    weir_buffer out = {};
+    EXPECT_EQ(weir_policy_save(text.policy(), text.state(), &out), WEIR_OK);
+    const Bytes copy(out.data, out.data + out.size);
+    weir_buffer_free(&out);
+    return copy;
+}
+
+weir_status load(Text *text, const Bytes &bytes, std::string *why = nullptr)
+{
+    weir_error        error = {};
+    const Bytes       exact(bytes);
+    const weir_status status = weir_policy_load(text->policy(), text->state(), exact.data(), exact.size(), &error);
+    if (why != nullptr) *why = error.text;
+    EXPECT_EQ(status == WEIR_OK, error.text[0] == '\0');
+    return status;
+}
+
+Bytes sealed(Bytes bytes)
+{
+    const uint64_t sum = XXH3_64bits(bytes.data(), bytes.size() - 8);
+    memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
+    return bytes;
+}
+
+bool is_reset(const Text &text, const Text &fresh)
+{
+    return memcmp(text.state(), fresh.state(), weir_policy_state_bytes(text.policy())) == 0;
+}
+
+/* ---- going on ------------------------------------------------------------------------------------------------------------------------ */
+
+TEST(PolicyState, ASavedOneGoesOnAsIfNothingHadBeen)
+{
+    const Data data = random_data(2, 4, 2, 80, 8, 71);
+    for (const auto &kind : stateful) {
+        Text whole(data, kind[0], kind[1]), again(data, kind[0], kind[1]);
+        for (Text *text : { &whole, &again }) {
+            text->forward(17);
+            while (text->position() < 45) text->step(1, 20, WEIR_POLICY_DECODE);
+        }
+        const Bytes bytes = saved(again);
+        weir_policy_reset(again.policy(), again.state());
+        std::string why;
+        ASSERT_EQ(load(&again, bytes, &why), WEIR_OK) << kind[0] << why;
+        EXPECT_EQ(saved(again), bytes) << kind[0];
+        while (whole.position() < 80) {
+            whole.step(1, 20, WEIR_POLICY_DECODE);
+            again.step(1, 20, WEIR_POLICY_DECODE);
+            for (int64_t i = 0; i < 4; i++) ASSERT_EQ(again.held(i / 2, i % 2), whole.held(i / 2, i % 2)) << kind[0] << whole.position();
+        }
+        EXPECT_EQ(saved(again), saved(whole)) << kind[0];
+    }
+}
+
+TEST(PolicyState, AForkIsACopyOfBytes)
+{
+    const Data data = random_data(1, 4, 2, 60, 8, 72);
+    for (const auto &kind : stateful) {
+        Text trunk(data, kind[0], kind[1]), fork(data, kind[0], kind[1]);
+        for (Text *text : { &trunk, &fork }) {
+            text->forward(12);
+            while (text->position() < 30) text->step(1, 20, WEIR_POLICY_DECODE);
+        }
+        weir_policy_reset(fork.policy(), fork.state());
+        memcpy(fork.state(), trunk.state(), weir_policy_state_bytes(trunk.policy()));
+        for (Text *text : { &trunk, &fork })
+            while (text->position() < 60) text->step(1, 20, WEIR_POLICY_DECODE);
+        EXPECT_EQ(fork.held(0, 1), trunk.held(0, 1)) << kind[0];
+        EXPECT_EQ(saved(fork), saved(trunk)) << kind[0];
+    }
+}
+
+TEST(PolicyState, OnlyWhatIsInUseIsWritten)
+{
+    const Data data = random_data(1, 2, 1, 400, 8, 73);
+    Text       text(data, "h2o", "");
+    text.forward(10);
+    EXPECT_EQ(saved(text).size(), 8u + 16 + 24 + 8 + 4 * 10 + 8);
+    EXPECT_GT(weir_policy_state_bytes(text.policy()), 4 * 400u);
+}
+
+/* ---- damage ---------------------------------------------------------------------------------------------------------------------------- */
+
+TEST(PolicyState, CutShortLongerOrChangedIsRefusedAndLeavesNothing)
+{
+    const Data data = random_data(1, 2, 1, 40, 8, 74);
+    for (const auto &kind : stateful) {
+        Text text(data, kind[0], kind[1]), fresh(data, kind[0], kind[1]);
+        text.forward(9);
+        const Bytes good = saved(text);
+        for (size_t n = 0; n < good.size(); n += good.size() > 600 ? 17 : 1) {
+            EXPECT_EQ(load(&text, Bytes(good.begin(), good.begin() + static_cast<long>(n))), WEIR_EFORMAT) << kind[0] << n;
+            if (n >= 32) EXPECT_NE(load(&text, sealed(Bytes(good.begin(), good.begin() + static_cast<long>(n)))), WEIR_OK) << kind[0] << n;
+            EXPECT_TRUE(is_reset(text, fresh));
+        }
+        for (size_t i = 0; i < good.size(); i += 5) {
+            Bytes bad = good;
+            bad[i] ^= 4;
+            EXPECT_NE(load(&text, bad), WEIR_OK) << i;
+        }
+        Bytes longer = good;
+        longer.insert(longer.end() - 8, 0);
+        EXPECT_EQ(load(&text, sealed(longer)), WEIR_EFORMAT);
+        EXPECT_TRUE(is_reset(text, fresh));
+        EXPECT_EQ(load(&text, good), WEIR_OK);
+    }
+}
+
+TEST(PolicyState, NumbersOutOfRangeAreRefused)
+{
+    const Data data = random_data(1, 2, 1, 40, 8, 75);
+    Text       text(data, "h2o", ""), fresh(data, "h2o", "");
+    text.forward(9);
+    const Bytes good = saved(text);
+    const auto  with = [&](size_t offset, int64_t value) {
+        Bytes bad = good;
+        memcpy(bad.data() + offset, &value, 8);
+        return sealed(bad);
+    };
+    for (const size_t offset : { 24u, 32u, 40u, 48u }) { /* forwards, position, observed, rows */
+        for (const int64_t value : { int64_t{ -1 }, INT64_MIN, INT64_MAX }) EXPECT_EQ(load(&text, with(offset, value)), WEIR_EFORMAT) << offset;
+        EXPECT_TRUE(is_reset(text, fresh));
+    }
+    EXPECT_EQ(load(&text, with(48, 41)), WEIR_EFORMAT) << "more rows than a head may have";
+    EXPECT_EQ(load(&text, with(40, 10)), WEIR_EFORMAT) << "more queries than positions";
+    for (const float value : { NAN, INFINITY }) {
+        Bytes bad = good;
+        memcpy(bad.data() + 56, &value, 4);
+        EXPECT_EQ(load(&text, sealed(bad)), WEIR_EFORMAT);
+    }
+    EXPECT_TRUE(is_reset(text, fresh));
+}
+
+TEST(PolicyState, OfAnotherPolicyOptionsOrModelIsRefused)
+{
+    const Data  data = random_data(1, 2, 1, 40, 8, 76), wide = random_data(1, 2, 1, 40, 16, 76);
+    Text        text(data, "h2o", "");
+    std::string why;
+    text.forward(9);
+    const Bytes bytes = saved(text);
+    Text        other(data, "observed", ""), options(data, "h2o", "recent=65"), model(wide, "h2o", "");
+    for (Text *one : { &other, &options, &model }) {
+        EXPECT_EQ(load(one, bytes, &why), WEIR_EMISMATCH);
+        EXPECT_NE(why.find("other options"), std::string::npos) << why;
+    }
+    Bytes version = bytes;
+    version[4] = 2;
+    EXPECT_EQ(load(&text, version, &why), WEIR_EUNSUPPORTED);
+}
+
+/* ---- options ------------------------------------------------------------------------------------------------------------------------------ */
+
+std::string refusal(const char *name, const std::string &list)
+{
+    weir_policy_options options, before;
+    weir_error          error = {};
+    if (weir_policy_options_default(&options, name, &error) != WEIR_OK) return error.text;
+    before = options;
+    EXPECT_EQ(weir_policy_options_set(&options, list.c_str(), &error), WEIR_ECONFIG) << name << " " << list;
+    EXPECT_EQ(memcmp(&options, &before, sizeof options), 0) << "nothing is set by a list that is refused";
+    return error.text;
+}
+
+TEST(PolicyOptions, AreReadAsTheyArePrinted)
+{
+    const char *summary;
+    size_t      n = 0;
+    for (const char *name; (name = weir_policy_at(n, &summary)) != nullptr; n++) {
+        weir_policy_options options, again;
+        weir_buffer         text = {};
+        weir_error          error = {};
+        ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK) << error.text;
+        ASSERT_EQ(weir_policy_options_print(&text, &options), WEIR_OK);
+        const char *const list = strchr(text.data, ' ');
+        ASSERT_EQ(weir_policy_options_default(&again, name, &error), WEIR_OK);
+        if (list != nullptr) ASSERT_EQ(weir_policy_options_set(&again, list + 1, &error), WEIR_OK) << error.text;
+        EXPECT_EQ(memcmp(&options, &again, sizeof options), 0) << text.data;
+        EXPECT_GT(strlen(summary), 10u);
+        const char *option, *help;
+        char        value[64];
+        size_t      n_options = 0;
+        while (weir_policy_option_at(&options, n_options, &option, value, sizeof value, &help)) {
+            EXPECT_NE(std::string(text.data).find(std::string(option) + "=" + value), std::string::npos) << option;
+            EXPECT_GT(strlen(help), 10u);
+            n_options++;
+        }
+        EXPECT_EQ(n_options == 0, list == nullptr);
+        weir_buffer_free(&text);
+    }
+    EXPECT_EQ(n, 17u);
+}
+
+TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
+{
+    EXPECT_EQ(refusal("h2", ""), "there is no KV policy \"h2\"; the nearest is h2o");
+    EXPECT_EQ(refusal("snap_kv", ""), "there is no KV policy \"snap_kv\"; the nearest is snapkv");
+    EXPECT_EQ(refusal("h2o", "sink=3"), "h2o has no option \"sink\"; the nearest is sinks");
+    EXPECT_EQ(refusal("full", "sinks=3"), "full has no option \"sinks\"");
+    EXPECT_EQ(refusal("knorm", "lag=3").find("knorm has no option \"lag\""), 0u) << "another policy's";
+    EXPECT_EQ(refusal("h2o", "sinks"), "h2o: \"sinks\" is no NAME=VALUE");
+    EXPECT_EQ(refusal("h2o", "recent=5,sinks=-1"), "sinks: \"-1\" is no whole number from 0 to 1048576");
+    EXPECT_EQ(refusal("h2o", "decay=1.5"), "decay: \"1.5\" is no number from 0 to 1");
+    EXPECT_EQ(refusal("h2o", "scope=head"), "scope: \"head\" is none of: kv_head layer");
+    EXPECT_EQ(refusal("h2o", "normalise=yes"), "normalise: \"yes\" is neither true nor false");
+    for (const char *bad : { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400", "decay=nan", "decay=inf", "scope=", "scope=kv_head layer" })
+        EXPECT_NE(refusal("h2o", bad), "");
+    EXPECT_NE(refusal("duo", "heads=" + std::string(2000, '1')).find("2000 bytes"), std::string::npos);
+    EXPECT_NE(refusal("duo", std::string(5000, 'x') + "=1"), "");
+}
+
+std::string open_refusal(const Data &data, const char *name, const char *options)
+{
+    try {
+        const Text text(data, name, options);
+    } catch (const std::runtime_error &error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST(PolicyOptions, ThatContradictEachOtherAreRefused)
+{
+    const Data data = random_data(1, 2, 1, 40, 8, 77);
+    EXPECT_NE(open_refusal(data, "h2o", "split=adaptive").find("split must be uniform or pyramid"), std::string::npos);
+    EXPECT_EQ(open_refusal(data, "h2o", "split=adaptive,scope=kv_head"), "");
+    EXPECT_NE(open_refusal(data, "tova", "split=heads,heads=0:0").find("split must be uniform"), std::string::npos);
+    EXPECT_NE(open_refusal(data, "duo", "").find("needs a list in heads"), std::string::npos);
+    EXPECT_NE(open_refusal(data, "snapkv", "kernel=4").find("must be odd"), std::string::npos);
+    EXPECT_NE(open_refusal(data, "triattention", "").find("set calibration"), std::string::npos);
+}
+
+TEST(PolicyOptions, ABudgetThatLeavesNoChoiceIsRefused)
+{
+    const Data data = random_data(1, 2, 1, 40, 8, 78);
+    const Text h2o(data, "h2o", "sinks=4,recent=8"), snapkv(data, "snapkv", "window=32"), full(data, "full", "");
+    weir_error error = {};
+    EXPECT_EQ(weir_policy_check_budget(h2o.policy(), 13, &error), WEIR_OK);
+    EXPECT_EQ(weir_policy_check_budget(h2o.policy(), 12, &error), WEIR_ECONFIG);
+    EXPECT_NE(std::string(error.text).find("4 sinks and the last 8 rows"), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find("at least 13"), std::string::npos) << error.text;
+    EXPECT_EQ(weir_policy_check_budget(snapkv.policy(), 32, &error), WEIR_ECONFIG) << "a window past the budget";
+    EXPECT_EQ(weir_policy_check_budget(snapkv.policy(), 33, &error), WEIR_OK);
+    EXPECT_EQ(weir_policy_check_budget(full.policy(), 0, &error), WEIR_OK);
+}
+
+TEST(PolicyOpen, ShapesThatDoNotFitAreRefused)
+{
+    const Data                    data = random_data(1, 2, 1, 40, 8, 79);
+    const policy_test::Floats     frequencies = data.frequencies();
+    const weir_policy_shape       good = policy_test::shape_of(data, frequencies, 0);
+    weir_policy_options           options;
+    weir_error                    error = {};
+    ASSERT_EQ(weir_policy_options_default(&options, "h2o", &error), WEIR_OK);
+    const auto refused = [&](const std::function<void(weir_policy_shape *)> &change) {
+        weir_policy_shape bad = good;
+        weir_policy      *policy = nullptr;
+        change(&bad);
+        EXPECT_EQ(weir_policy_open(&policy, &options, &bad, nullptr, &error), WEIR_EINVAL);
+        EXPECT_EQ(policy, nullptr);
+    };
+    refused([](weir_policy_shape *s) { s->n_layers = 0; });
+    refused([](weir_policy_shape *s) { s->n_heads = 3, s->n_kv_heads = 2; });
+    refused([](weir_policy_shape *s) { s->rotary_dim = 7; });
+    refused([](weir_policy_shape *s) { s->rotary_dim = 10; });
+    refused([](weir_policy_shape *s) { s->max_rows = 0; });
+    refused([](weir_policy_shape *s) { s->scale = NAN; });
+    refused([](weir_policy_shape *s) { s->frequencies = nullptr; });
+}
+
+TEST(PolicyOpen, WhatItTakesIsWhatItSays)
+{
+    const Data data = random_data(2, 4, 2, 40, 8, 80);
+    const Text full(data, "full", ""), h2o(data, "h2o", ""), per_head(data, "h2o", "scope=kv_head"), snapkv(data, "snapkv", "window=5");
+    EXPECT_EQ(weir_policy_state_bytes(h2o.policy()) - weir_policy_state_bytes(full.policy()), 2u * 40 * 4 - 2 * 8);
+    EXPECT_EQ(weir_policy_state_bytes(per_head.policy()) - weir_policy_state_bytes(full.policy()), 4u * 40 * 4);
+    EXPECT_EQ(weir_policy_state_bytes(snapkv.policy()) - weir_policy_state_bytes(full.policy()), 2u * 5 * 4 * 8 * 4);
+    EXPECT_EQ(weir_policy_window(snapkv.policy()), 5);
+    EXPECT_GT(weir_policy_scratch_bytes(snapkv.policy()), weir_policy_scratch_bytes(h2o.policy()));
+    EXPECT_GT(weir_policy_bytes(full.policy()), 0u);
+}
+
+} // namespace
