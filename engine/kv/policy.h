@@ -32,26 +32,28 @@ typedef struct weir_calibration  weir_calibration;  /* engine/kv/calibration.h *
 /* ---- what a method works on ------------------------------------------------------------------------------------------ */
 
 typedef struct weir_policy_shape {
-    int64_t      n_layers, n_heads, n_kv_heads, key_dim, value_dim; /* query head h reads KV head h / (n_heads / n_kv_heads) */
-    int64_t      rotary_dim;     /* the first dims of a key are rotated; even */
-    bool         is_interleaved; /* pairs (2f, 2f + 1); else (f, f + rotary_dim / 2) */
-    const float *frequencies;    /* [rotary_dim / 2] radians per position, after any scaling; copied */
-    float        rope_magnitude; /* of cos and sin, on queries and on keys; 1 normally */
-    float        scale;          /* of the logits: q.k * scale */
-    int64_t      max_rows;       /* no head ever holds more, the rows of a running step included */
-    uint64_t     model[2];       /* digest of the weights: a calibration of others is refused */
+    int64_t n_layers, n_heads, n_kv_heads, key_dim, value_dim; /* query head h reads KV head h / (n_heads / n_kv_heads) */
+    int64_t rotary_dim;     /* the first dims of a key are rotated; even */
+    bool    is_interleaved; /* pairs (2f, 2f + 1); else (f, f + rotary_dim / 2) */
+    /* [rotary_dim / 2] radians per position, after any scaling: exactly those that the keys are rotated with, as they are multiplied by positions
+     * of 65536 and more; copied. */
+    const double *frequencies;
+    float         rope_magnitude; /* of cos and sin, on queries and on keys; 1 normally */
+    float         scale; /* of the logits: q.k * scale */
+    int64_t       max_rows; /* no head ever holds more, the rows of a running step included */
+    uint64_t      model[2]; /* digest of the weights: a calibration of others is refused */
 } weir_policy_shape;
 
 /* What a policy has to be shown. */
 enum {
-    WEIR_POLICY_MASS = 1 << 0,          /* sums of attention probability per slot over the step's queries                     */
-    WEIR_POLICY_BELOW = 1 << 1,         /* how many of the step's queries gave a slot less than 1 / (rows that they see)      */
-    WEIR_POLICY_LAST = 1 << 2,          /* probabilities of the step's last query                                             */
-    WEIR_POLICY_QUERIES = 1 << 3,       /* the last weir_policy_window queries, rotated                                       */
+    WEIR_POLICY_MASS = 1 << 0, /* sums of attention probability per slot over the step's queries                     */
+    WEIR_POLICY_BELOW = 1 << 1, /* how many of the step's queries gave a slot less than 1 / (rows that they see)      */
+    WEIR_POLICY_LAST = 1 << 2, /* probabilities of the step's last query                                             */
+    WEIR_POLICY_QUERIES = 1 << 3, /* the last weir_policy_window queries, rotated                                       */
     WEIR_POLICY_PLAIN_QUERIES = 1 << 4, /* all queries before rotation, after any norm of queries                             */
-    WEIR_POLICY_KEYS = 1 << 5,          /* rows by weir_policy_rows.read when it plans                                        */
+    WEIR_POLICY_KEYS = 1 << 5, /* rows by weir_policy_rows.read when it plans                                        */
     WEIR_POLICY_VALUES = 1 << 6,
-    WEIR_POLICY_CALIBRATION = 1 << 7    /* statistics of this model's queries                                                 */
+    WEIR_POLICY_CALIBRATION = 1 << 7 /* statistics of this model's queries                                                 */
 };
 
 /* EINVAL for shapes that do not fit together, ECONFIG for options that contradict each other, EMISMATCH for the calibration of another model,

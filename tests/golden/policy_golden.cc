@@ -184,7 +184,7 @@ std::string scorer_of(const Policies &p, const std::string &name, std::string *o
 void check_rerotated(Policies *p, Check *check, const Text &text)
 {
     const int64_t           n = static_cast<int64_t>(text.held(0, 0).size()), dim = p->data.key_dim;
-    const Floats            frequencies = p->data.frequencies();
+    const auto              frequencies = p->data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(p->data, frequencies, 0);
     Floats                  all;
     for (int64_t layer = 0; layer < p->data.layers; layer++)
@@ -309,7 +309,7 @@ void run_keydiff_blocks(Policies *p, const std::string &name, const Names &tenso
 Floats attend_in_cache(const Policies &p, const Text &text, int64_t layer, int64_t head, int64_t sinks)
 {
     const Ints             &held = text.held(layer, head / (p.data.heads / p.data.kv_heads));
-    const Floats            frequencies = p.data.frequencies();
+    const auto              frequencies = p.data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(p.data, frequencies, 0);
     const int64_t           n = static_cast<int64_t>(held.size()), dim = p.data.key_dim, kv_head = head / (p.data.heads / p.data.kv_heads);
     policy_test::Data       turned = p.data;

@@ -16,7 +16,7 @@ class Calibration {
     Calibration(const policy_test::Data &data, const Floats &queries, int64_t n)
     {
         weir_error              error = {};
-        const Floats            frequencies = data.frequencies();
+        const auto              frequencies = data.frequencies();
         const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
         weir_calibrator        *calibrator = nullptr;
         if (weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error) != WEIR_OK) throw Broken(error.text);
@@ -160,7 +160,7 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
         policy_test::Data data = { 1, 1, 1, 1, 4, 4, { 1, -.3f, .5f, .2f }, {}, {}, { 0, 0, 0, 0 } };
-        const Floats      frequencies = data.frequencies();
+        const auto        frequencies = data.frequencies();
         const double      k[2][2] = { { .7, -.1 }, { .4, .9 } };
         data.q = data.plain;
         data.k.resize(4);

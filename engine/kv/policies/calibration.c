@@ -111,7 +111,7 @@ static weir_status check_rotation(const weir_calibration *c, const weir_policy_s
     bool is_same = fabs((double)c->magnitude - (double)s->rope_magnitude) <= 1e-5 * (double)s->rope_magnitude;
     if (c->has_identity) is_same = is_same && c->is_interleaved == s->is_interleaved;
     for (int64_t f = 0; f < c->n_bands; f++) {
-        const double own = (double)s->frequencies[f];
+        const double own = s->frequencies[f];
         const double theirs = c->has_identity ? (double)c->frequencies[f] : pow((double)c->theta, -(double)f / (double)c->n_bands);
         is_same = is_same && fabs(own - theirs) <= 1e-4 * fabs(own);
     }
@@ -169,7 +169,7 @@ weir_status weir_calibrator_open(weir_calibrator **out, const weir_policy_shape 
     c->bytes = bytes;
     c->frequencies = (float *)(c->n_queries + s->n_layers);
     c->sums = (double *)((char *)c + bytes - sums);
-    memcpy(c->frequencies, s->frequencies, (size_t)s->rotary_dim / 2 * sizeof(float));
+    for (int64_t f = 0; f < s->rotary_dim / 2; f++) c->frequencies[f] = (float)s->frequencies[f];
     *out = c;
     return WEIR_OK;
 }

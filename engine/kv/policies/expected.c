@@ -58,7 +58,7 @@ static void mean_rotation(const weir_policy *policy, int64_t t, double *re, doub
 {
     const double n = (double)policy->options.future;
     for (int64_t f = 0; f < policy->shape.rotary_dim / 2; f++) {
-        const double w = (double)policy->shape.frequencies[f], s = sin(w / 2), angle = w * ((double)t + (n - 1) / 2);
+        const double w = policy->shape.frequencies[f], s = sin(w / 2), angle = w * ((double)t + (n - 1) / 2);
         const double length = (double)policy->shape.rope_magnitude * (fabs(s) < 1e-12 ? 1 : sin(n * w / 2) / (n * s));
         re[f] = length * cos(angle);
         im[f] = length * sin(angle);

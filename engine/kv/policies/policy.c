@@ -79,7 +79,7 @@ static weir_status take(weir_policy **out, const weir_policy_shape *shape, const
     size_t state, scratch, bytes = sizeof(weir_policy), table;
     if (!policy_state_size(&state, shape, layout) || !policy_plan_scratch(&scratch, shape, layout) ||
         !weir_mul_size(&table, (size_t)layout->table, sizeof(double)) ||
-        !weir_add_size(&bytes, bytes, (size_t)shape->rotary_dim / 2 * sizeof(float)) || !weir_align_size(&bytes, bytes, 16) ||
+        !weir_add_size(&bytes, bytes, (size_t)shape->rotary_dim / 2 * sizeof(double)) || !weir_align_size(&bytes, bytes, 16) ||
         !weir_add_size(&bytes, bytes, table))
         return weir_error_set(error, WEIR_EINVAL,
                               "KV policy: its state for %" PRId64 " rows has no size that fits; give it a smaller budget", shape->max_rows);
@@ -91,7 +91,7 @@ static weir_status take(weir_policy **out, const weir_policy_shape *shape, const
     policy->state_bytes = state;
     policy->scratch_bytes = scratch;
     policy->table = (double *)((char *)policy + bytes - table);
-    if (shape->rotary_dim > 0) memcpy(policy->frequencies, shape->frequencies, (size_t)shape->rotary_dim / 2 * sizeof(float));
+    if (shape->rotary_dim > 0) memcpy(policy->frequencies, shape->frequencies, (size_t)shape->rotary_dim / 2 * sizeof(double));
     policy->shape.frequencies = policy->frequencies;
     *out = policy;
     return WEIR_OK;

@@ -66,7 +66,7 @@ struct weir_policy {
     double                 *table; /* [layout.table] */
     size_t                  bytes, state_bytes, scratch_bytes;
     uint64_t                digest[2]; /* of options and shape: a state of others is refused */
-    float                   frequencies[];
+    double                  frequencies[];
 };
 
 /* ---- state: header, lengths, values of rows, ring of queries, sums --------------------------------------------------------- */

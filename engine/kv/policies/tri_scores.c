@@ -23,7 +23,7 @@ void tri_prepare(const weir_policy *policy, double *table)
     for (int64_t f = 0; f < n_bands; f++) {
         double re = 0, im = 0;
         for (int i = 0; i < TRI_OFFSETS; i++) {
-            const double angle = (double)policy->shape.frequencies[f] * (double)(1 << i);
+            const double angle = policy->shape.frequencies[f] * (double)(1 << i);
             re += cos(angle);
             im += sin(angle);
         }
@@ -39,7 +39,7 @@ void tri_weights(const weir_policy *policy, int64_t layer, int64_t query_head, i
     const int64_t                  n_bands = shape->rotary_dim / 2;
     const double                   m = (double)shape->rope_magnitude, ahead = offset < 0 ? 0 : (double)(1 << offset);
     for (int64_t f = 0; f < n_bands; f++) {
-        const double angle = (double)shape->frequencies[f] * ((double)t + ahead), c = cos(angle) * m, s = sin(angle) * m;
+        const double angle = shape->frequencies[f] * ((double)t + ahead), c = cos(angle) * m, s = sin(angle) * m;
         const double g_re = offset < 0 ? policy->table[f] : 1, g_im = offset < 0 ? policy->table[n_bands + f] : 0;
         const double re = (double)q.re[f] * c - (double)q.im[f] * s, im = (double)q.re[f] * s + (double)q.im[f] * c;
         const double spread = policy->options.concentration ? hypot((double)q.re[f], (double)q.im[f]) : 0;

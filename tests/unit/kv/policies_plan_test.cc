@@ -56,7 +56,8 @@ TEST(PolicySelector, KeepsWhatASortKeeps)
                 x = static_cast<float>(static_cast<int64_t>(seed >> 40) % levels) * (seed >> 63 ? -0.37f : 1e-3f);
             }
             for (size_t n_keep : { size_t{ 0 }, size_t{ 1 }, n / 2, n - 1, n, n + 3 })
-                EXPECT_EQ(selected(scores, static_cast<int64_t>(n_keep)), sorted_out(scores, n_keep)) << n << " " << levels << " " << n_keep;
+                EXPECT_EQ(selected(scores, static_cast<int64_t>(n_keep)), sorted_out(scores, n_keep))
+                    << n << " " << levels << " " << n_keep;
         }
 }
 
@@ -147,8 +148,8 @@ TEST(PolicyPeak, StrictAndDelayedActAtPositionsAndNotAtLengths)
 TEST(PolicyPeak, EveryPolicyKeepsItsWord)
 {
     const Data data = random_data(2, 4, 2, 150, 8, 8);
-    for (const char *const name : { "sinks", "h2o", "observed", "scissorhands", "snapkv", "snapkv_decode", "rkv", "tova", "keydiff", "knorm",
-                                    "expected", "lagkv", "random" }) {
+    for (const char *const name : { "sinks", "h2o", "observed", "scissorhands", "snapkv", "snapkv_decode", "rkv", "tova", "keydiff",
+                                    "knorm", "expected", "lagkv", "random" }) {
         weir_policy_options options;
         ASSERT_EQ(weir_policy_options_default(&options, name, nullptr), WEIR_OK);
         const bool        has_window = weir_policy_options_set(&options, "window=4", nullptr) == WEIR_OK;
@@ -316,7 +317,8 @@ TEST(PolicyBudget, ListsOfHeadsAreReadWholeOrRefused)
     }
     EXPECT_EQ(std::count(flags, flags + 6, true), 1);
     EXPECT_TRUE(flags[5]);
-    for (const char *bad : { "0", "0:", ":0", "3:0", "0:2", "0:1-0", "0:0-2", "0:**", "0:0,1:0", "-1:0", "0:0 ", "99999999999999999999:0", "x" }) {
+    for (const char *bad :
+         { "0", "0:", ":0", "3:0", "0:2", "0:1-0", "0:0-2", "0:**", "0:0,1:0", "-1:0", "0:0 ", "99999999999999999999:0", "x" }) {
         weir_error error = {};
         EXPECT_EQ(weir_budget_parse_heads(flags, 3, 2, bad, &error), WEIR_ECONFIG) << bad;
         EXPECT_NE(std::string(error.text).find("3 layers with 2 KV heads"), std::string::npos) << error.text;
@@ -325,8 +327,8 @@ TEST(PolicyBudget, ListsOfHeadsAreReadWholeOrRefused)
 
 TEST(PolicyBudget, APyramidKeepsItsMean)
 {
-    const Data data = random_data(4, 2, 2, 400, 8, 17);
-    Text       text(data, "snapkv", "split=pyramid,window=4,beta=10");
+    const Data           data = random_data(4, 2, 2, 400, 8, 17);
+    Text                 text(data, "snapkv", "split=pyramid,window=4,beta=10");
     std::vector<int64_t> rows(8);
     weir_budget_fill(rows.data(), text.policy(), 100, 400, nullptr);
     EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{ 0 }), 800);
@@ -405,7 +407,7 @@ TEST(PolicyTurn, ThereAndBackIsTheSameRow)
 {
     for (const bool is_interleaved : { false, true }) {
         const Data              data = random_data(1, 1, 1, 9, 16, 22, 12, is_interleaved);
-        const Floats            frequencies = data.frequencies();
+        const auto              frequencies = data.frequencies();
         const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
         Floats                  rows = data.k;
         std::vector<int64_t>    there(9), back(9);

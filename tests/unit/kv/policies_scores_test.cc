@@ -23,7 +23,8 @@ size_t at(int64_t i) { return static_cast<size_t>(i); }
 void expect_near(const Floats &got, const std::vector<double> &want, double tolerance, const std::string &what)
 {
     ASSERT_EQ(got.size(), want.size()) << what;
-    for (size_t i = 0; i < want.size(); i++) ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i]))) << what << " row " << i;
+    for (size_t i = 0; i < want.size(); i++)
+        ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i]))) << what << " row " << i;
 }
 
 /* ---- SnapKV: chunks and tiles --------------------------------------------------------------------------------------------------- */
@@ -132,8 +133,8 @@ TEST(PolicyH2o, ScoresGoWithTheirRows)
 {
     const Data data = random_data(1, 4, 2, 90, 8, 35);
     for (const char *scope : { "layer", "kv_head" }) {
-        const bool is_layer = scope[0] == 'l';
-        Text       text(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
+        const bool                       is_layer = scope[0] == 'l';
+        Text                             text(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
         std::vector<std::vector<double>> total(2, std::vector<double>(90));
         for (int64_t step = 0; text.position() < 90; step++) {
             const int64_t first = text.position(), n = step == 0 ? 20 : 1;
@@ -177,8 +178,8 @@ TEST(PolicyH2o, NormalisedSumsDoNotFavourOldRows)
 
 TEST(PolicyH2o, DecayForgetsByStep)
 {
-    const Data data = random_data(1, 1, 1, 12, 8, 37);
-    Text       text(data, "h2o", "decay=0.5,sinks=0,recent=0,every=0");
+    const Data          data = random_data(1, 1, 1, 12, 8, 37);
+    Text                text(data, "h2o", "decay=0.5,sinks=0,recent=0,every=0");
     std::vector<double> want(12);
     for (int64_t t = 0; t < 12; t++) {
         text.forward(1);
@@ -315,7 +316,7 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
     for (const bool is_interleaved : { false, true }) {
         const int64_t n = 40, dim = 8, rotary = 6, future = 20, sinks = 2;
         const Data    data = random_data(1, 2, 1, n, dim, 46, rotary, is_interleaved);
-        const Floats  w = data.frequencies();
+        const auto    w = data.frequencies();
         Text          text(data, "expected", "sinks=2,future=20");
         for (int64_t t = 0; t < n;) text.forward(std::min<int64_t>(t == 0 ? 7 : 5, n - t)), t = text.position();
         std::vector<std::vector<double>> R(at(dim), std::vector<double>(at(dim)));
@@ -336,7 +337,8 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
                     double dot = 0;
                     for (size_t a = 0; a < at(dim); a++)
                         for (size_t b = 0; b < at(dim); b++)
-                            dot += R[a][b] * static_cast<double>(data.plain[at((h * n + t) * dim) + b]) * static_cast<double>(data.key(0, 0, j)[a]);
+                            dot += R[a][b] * static_cast<double>(data.plain[at((h * n + t) * dim) + b]) *
+                                   static_cast<double>(data.key(0, 0, j)[a]);
                     dot /= std::sqrt(static_cast<double>(dim));
                     mean += dot / static_cast<double>(n - sinks), square += dot * dot / static_cast<double>(n - sinks);
                 }
@@ -348,7 +350,8 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
         }
         for (int64_t j = sinks; j < n; j++) {
             double length = 0;
-            for (int64_t d = 0; d < dim; d++) length += static_cast<double>(data.value(0, 0, j)[d]) * static_cast<double>(data.value(0, 0, j)[d]);
+            for (int64_t d = 0; d < dim; d++)
+                length += static_cast<double>(data.value(0, 0, j)[d]) * static_cast<double>(data.value(0, 0, j)[d]);
             score[at(j)] = sum[at(j - sinks)] * std::sqrt(length);
         }
         const Floats got = text.scores(0, 0, 10);

@@ -151,7 +151,8 @@ TEST(PolicyState, NumbersOutOfRangeAreRefused)
         return sealed(bad);
     };
     for (const size_t offset : { 24u, 32u, 40u, 48u }) { /* forwards, position, observed, rows */
-        for (const int64_t value : { int64_t{ -1 }, INT64_MIN, INT64_MAX }) EXPECT_EQ(load(&text, with(offset, value)), WEIR_EFORMAT) << offset;
+        for (const int64_t value : { int64_t{ -1 }, INT64_MIN, INT64_MAX })
+            EXPECT_EQ(load(&text, with(offset, value)), WEIR_EFORMAT) << offset;
         EXPECT_TRUE(is_reset(text, fresh));
     }
     EXPECT_EQ(load(&text, with(48, 41)), WEIR_EFORMAT) << "more rows than a head may have";
@@ -235,7 +236,8 @@ TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
     EXPECT_EQ(refusal("h2o", "decay=1.5"), "decay: \"1.5\" is no number from 0 to 1");
     EXPECT_EQ(refusal("h2o", "scope=head"), "scope: \"head\" is none of: kv_head layer");
     EXPECT_EQ(refusal("h2o", "normalise=yes"), "normalise: \"yes\" is neither true nor false");
-    for (const char *bad : { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400", "decay=nan", "decay=inf", "scope=", "scope=kv_head layer" })
+    for (const char *bad :
+         { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400", "decay=nan", "decay=inf", "scope=", "scope=kv_head layer" })
         EXPECT_NE(refusal("h2o", bad), "");
     EXPECT_NE(refusal("duo", "heads=" + std::string(2000, '1')).find("2000 bytes"), std::string::npos);
     EXPECT_NE(refusal("duo", std::string(5000, 'x') + "=1"), "");
@@ -278,11 +280,11 @@ TEST(PolicyOptions, ABudgetThatLeavesNoChoiceIsRefused)
 
 TEST(PolicyOpen, ShapesThatDoNotFitAreRefused)
 {
-    const Data                    data = random_data(1, 2, 1, 40, 8, 79);
-    const policy_test::Floats     frequencies = data.frequencies();
-    const weir_policy_shape       good = policy_test::shape_of(data, frequencies, 0);
-    weir_policy_options           options;
-    weir_error                    error = {};
+    const Data              data = random_data(1, 2, 1, 40, 8, 79);
+    const auto              frequencies = data.frequencies();
+    const weir_policy_shape good = policy_test::shape_of(data, frequencies, 0);
+    weir_policy_options     options;
+    weir_error              error = {};
     ASSERT_EQ(weir_policy_options_default(&options, "h2o", &error), WEIR_OK);
     const auto refused = [&](const std::function<void(weir_policy_shape *)> &change) {
         weir_policy_shape bad = good;

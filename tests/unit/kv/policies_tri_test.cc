@@ -14,6 +14,7 @@
 namespace {
 
 using policy_test::Data;
+using policy_test::Doubles;
 using policy_test::Floats;
 using policy_test::Ints;
 using policy_test::random_data;
@@ -23,7 +24,7 @@ using Bytes = std::vector<unsigned char>;
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-weir_policy_shape shape_with(const Data &data, const Floats &frequencies, float magnitude)
+weir_policy_shape shape_with(const Data &data, const Doubles &frequencies, float magnitude)
 {
     weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
     shape.rope_magnitude = magnitude;
@@ -62,7 +63,7 @@ class Calibration {
     }
 
   private:
-    Floats            frequencies_;
+    Doubles           frequencies_;
     weir_calibration *made_ = nullptr;
 };
 
@@ -71,11 +72,11 @@ class Calibration {
 /* Section 7.2 as it is written: each key turned back, one cosine for each band and distance. */
 double expanded(const Data &data, int64_t layer, int64_t h, int64_t p, int64_t t, bool is_max)
 {
-    const int64_t bands = data.rotated() / 2;
-    const Floats  w = data.frequencies();
-    double        norm = 0, plain = 0, total = 0, greatest = -INFINITY;
+    const int64_t        bands = data.rotated() / 2;
+    const auto           w = data.frequencies();
+    double               norm = 0, plain = 0, total = 0, greatest = -INFINITY;
     std::vector<Complex> mean(at(bands)), key(at(bands));
-    const auto pair = [&](const float *row, int64_t f) {
+    const auto           pair = [&](const float *row, int64_t f) {
         return data.is_interleaved ? Complex(row[2 * f], row[2 * f + 1]) : Complex(row[f], row[f + bands]);
     };
     const float *const k = data.key(layer, h / (data.heads / data.kv_heads), p);
@@ -91,13 +92,15 @@ double expanded(const Data &data, int64_t layer, int64_t h, int64_t p, int64_t t
     }
     for (int64_t d = data.rotated(); d < data.key_dim; d++)
         for (int64_t i = 0; i < data.tokens; i++)
-            plain += static_cast<double>(k[d]) * static_cast<double>(data.plain[at(((layer * data.heads + h) * data.tokens + i) * data.key_dim + d)]) /
+            plain += static_cast<double>(k[d]) *
+                     static_cast<double>(data.plain[at(((layer * data.heads + h) * data.tokens + i) * data.key_dim + d)]) /
                      static_cast<double>(data.tokens);
     for (int i = 0; i < 17; i++) {
         double sum = 0;
         for (int64_t f = 0; f < bands; f++)
             sum += std::abs(mean[at(f)]) * std::abs(key[at(f)]) *
-                   std::cos(static_cast<double>(w[at(f)]) * static_cast<double>(t - p + (1 << i)) + std::arg(mean[at(f)] * std::conj(key[at(f)])));
+                   std::cos(static_cast<double>(w[at(f)]) * static_cast<double>(t - p + (1 << i)) +
+                            std::arg(mean[at(f)] * std::conj(key[at(f)])));
         total += sum / 17;
         greatest = std::max(greatest, sum);
     }
@@ -135,7 +138,7 @@ TEST(PolicyTri, RowsThatWentDoNotChangeTheScoresOfOthers)
 {
     const Data        data = random_data(1, 2, 1, 120, 16, 52);
     const Calibration calibration(data);
-    Text              whole(data, "triattention", "vote=per_layer_head", calibration.get()), cut(data, "triattention", "every=1", calibration.get());
+    Text whole(data, "triattention", "vote=per_layer_head", calibration.get()), cut(data, "triattention", "every=1", calibration.get());
     whole.forward(120);
     while (cut.position() < 120) cut.step(1, 40, WEIR_POLICY_DECODE);
     ASSERT_EQ(cut.held(0, 0).size(), 40u);
@@ -149,14 +152,14 @@ TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
 {
     Data              data = random_data(1, 2, 1, 50, 16, 53);
     const Calibration calibration(data);
-    const Floats      frequencies = data.frequencies();
+    const auto        frequencies = data.frequencies();
     float             scores[2][100];
     for (const int scaled : { 0, 1 }) {
-        const float             m = scaled != 0 ? 1.25f : 1;
-        weir_policy_shape       shape = shape_with(data, frequencies, m);
-        weir_policy_options     options;
-        weir_policy            *policy = nullptr;
-        weir_error              error = {};
+        const float         m = scaled != 0 ? 1.25f : 1;
+        weir_policy_shape   shape = shape_with(data, frequencies, m);
+        weir_policy_options options;
+        weir_policy        *policy = nullptr;
+        weir_error          error = {};
         ASSERT_EQ(weir_policy_options_default(&options, "triattention", &error), WEIR_OK);
         const weir_status status = weir_policy_open(&policy, &options, &shape, calibration.get(), &error);
         if (scaled != 0) {
@@ -309,7 +312,7 @@ Bytes sealed(Bytes bytes)
 
 struct TriFile : testing::Test {
     const Data              data = random_data(2, 4, 2, 30, 16, 58, 12, true);
-    const Floats            frequencies = data.frequencies();
+    const Doubles           frequencies = data.frequencies();
     const Calibration       calibration{ data };
     const Bytes             good = calibration.bytes();
     const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
@@ -378,9 +381,17 @@ TEST_F(TriFile, NumbersThatNoQueriesHaveAreRefused)
         size_t offset;
         float  value;
     } const bad_numbers[] = {
-        { first, NAN },          { first + 24, INFINITY }, { first + 48, -1 },     { first, 1e6f }, /* a mean longer than the lengths */
-        { 64, NAN },             { 64, -1 },               { 28, 0 },              { 28, NAN },
-        { 32, -1 },              { added + 32, NAN },      { good.size() - 12, NAN },
+        { first, NAN },
+        { first + 24, INFINITY },
+        { first + 48, -1 },
+        { first, 1e6f }, /* a mean longer than the lengths */
+        { 64, NAN },
+        { 64, -1 },
+        { 28, 0 },
+        { 28, NAN },
+        { 32, -1 },
+        { added + 32, NAN },
+        { good.size() - 12, NAN },
     };
     for (const auto &one : bad_numbers) {
         Bytes bad = good;
@@ -404,8 +415,8 @@ TEST_F(TriFile, OtherModelsAreRefused)
         EXPECT_EQ(parse(good, &why, &other, true), WEIR_EMISMATCH);
         EXPECT_NE(why.find("weir calibrate"), std::string::npos) << why;
     };
-    Floats scaled = frequencies;
-    scaled[2] *= 1.01f;
+    Doubles scaled = frequencies;
+    scaled[2] *= 1.01;
     refused([](weir_policy_shape *s) { s->model[1]++; });
     refused([](weir_policy_shape *s) { s->n_layers++; });
     refused([](weir_policy_shape *s) { s->n_kv_heads = 4; });
@@ -437,7 +448,7 @@ TEST_F(TriFile, OtherVersionsAreRefusedAsSuch)
 TEST_F(TriFile, OneThatDoesNotSayItsModelIsTakenOnlyOnRequest)
 {
     const Data              halves = random_data(2, 4, 2, 30, 16, 59);
-    const Floats            own = halves.frequencies();
+    const auto              own = halves.frequencies();
     const Calibration       other(halves);
     const weir_policy_shape plain = policy_test::shape_of(halves, own, 0);
     Bytes                   foreign = other.bytes(true);
@@ -454,7 +465,7 @@ TEST_F(TriFile, OneThatDoesNotSayItsModelIsTakenOnlyOnRequest)
 TEST(TriCalibrator, NeedsQueriesThatAreNumbers)
 {
     Data                    data = random_data(2, 2, 1, 10, 8, 60);
-    const Floats            frequencies = data.frequencies();
+    const auto              frequencies = data.frequencies();
     const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
     weir_calibrator        *calibrator = nullptr;
     weir_calibration       *made = nullptr;

@@ -24,7 +24,7 @@ float normal(uint64_t *state)
     return static_cast<float>(sum);
 }
 
-void rotate(const Data &data, float *row, int64_t position, const Floats &frequencies)
+void rotate(const Data &data, float *row, int64_t position, const Doubles &frequencies)
 {
     const int64_t half = data.rotated() / 2;
     for (int64_t f = 0; f < half; f++) {
@@ -37,11 +37,11 @@ void rotate(const Data &data, float *row, int64_t position, const Floats &freque
 
 } // namespace
 
-Floats Data::frequencies() const
+Doubles Data::frequencies() const
 {
-    Floats out;
+    Doubles out;
     for (int64_t f = 0; f < rotated() / 2; f++)
-        out.push_back(static_cast<float>(std::pow(base, -2.0 * static_cast<double>(f) / static_cast<double>(rotated()))));
+        out.push_back(std::pow(base, -2.0 * static_cast<double>(f) / static_cast<double>(rotated())));
     return out;
 }
 
@@ -51,7 +51,7 @@ Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens
     Data d = { layers, heads, kv_heads, tokens, dim, dim, {}, {}, {}, {} };
     d.rotary_dim = rotary_dim;
     d.is_interleaved = is_interleaved;
-    const Floats frequencies = d.frequencies();
+    const auto frequencies = d.frequencies();
     for (Floats *x : { &d.plain, &d.k, &d.v }) {
         x->resize(at(layers * (x == &d.plain ? heads : kv_heads) * tokens * dim));
         for (float &value : *x) value = normal(&seed);
@@ -68,7 +68,7 @@ Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens
     return d;
 }
 
-weir_policy_shape shape_of(const Data &data, const Floats &frequencies, int64_t max_rows)
+weir_policy_shape shape_of(const Data &data, const Doubles &frequencies, int64_t max_rows)
 {
     weir_policy_shape s = {};
     s.n_layers = data.layers;
@@ -108,7 +108,7 @@ Text::Text(const Data &d, const std::string &name, const std::string &options, c
 {
     weir_error              error = {};
     weir_policy_options     parsed;
-    const Floats            frequencies = d.frequencies();
+    const auto              frequencies = d.frequencies();
     const weir_policy_shape shape = shape_of(d, frequencies, max_rows);
     if (weir_policy_options_default(&parsed, name.c_str(), &error) != WEIR_OK ||
         weir_policy_options_set(&parsed, options.c_str(), &error) != WEIR_OK ||

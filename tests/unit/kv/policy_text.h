@@ -11,6 +11,7 @@
 namespace policy_test {
 
 using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
 using Ints = std::vector<int32_t>;
 
 /* Rotated and plain queries (layer, head, token, dim), keys and values of a text. */
@@ -28,7 +29,7 @@ struct Data {
         return v.data() + ((layer * kv_heads + head) * tokens + t) * value_dim;
     }
     int64_t rotated() const { return rotary_dim < 0 ? key_dim : rotary_dim; }
-    Floats  frequencies() const;
+    Doubles frequencies() const;
 };
 
 /* Pseudo-random data, keys and queries rotated; the same on every machine. */
@@ -90,7 +91,7 @@ class Text {
 };
 
 /* The policy opened by name and options for this shape of data. */
-weir_policy_shape shape_of(const Data &data, const Floats &frequencies, int64_t max_rows);
+weir_policy_shape shape_of(const Data &data, const Doubles &frequencies, int64_t max_rows);
 
 /* Softmax of a query over positions, in double. */
 std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head, int64_t t, const Ints &positions);
