@@ -55,7 +55,7 @@ weir_calibration_head weir_calibration_at(const weir_calibration *c, int64_t lay
 float weir_calibration_concentration(const weir_calibration *c, int64_t layer, int64_t query_head, int64_t band)
 {
     const weir_calibration_head head = weir_calibration_at(c, layer, query_head);
-    return head.length[band] > 0 ? hypotf(head.re[band], head.im[band]) / head.length[band] : 0;
+    return head.length[band] > 0 ? fminf(hypotf(head.re[band], head.im[band]) / head.length[band], 1) : 0;
 }
 
 float weir_calibration_budget_scale(const weir_calibration *calibration, int64_t layer) { return calibration->budget_scale[layer]; }

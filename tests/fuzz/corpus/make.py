@@ -117,3 +117,33 @@ write("text", "marks", b"\1\x09e\xcc\x81\xcc\xa3 \xe1\x84\x80\xe1\x85\xa1 <|x|>\
 write("text", "broken", b"\2\x01\xff\xc3\xe2\x82\xed\xa0\x80\xf0\x9f\x98\x80\x00\xf4\x90 <|x\xff|>")
 write("text", "spaces", b"\7\x20 \t\xe3\x80\x80\xe1\xa0\x8e\xc2\x85\n \n  x \xe2\x80\xa8 \xe4\xbd\xa0\xe5\xa5\xbd 12")
 write("text", "code", b"\6\x00if (x) {\n\treturn a->b[0];\n}\n/* UPPERlower CamelCase */ 3.14 'S 're")
+
+
+def statistics(layers, heads, kv_heads, dim, bands, added, theta=10000.0, magnitude=1.0):
+    """TRIA version 2, with what Weir adds or without; checksums are put right by the target."""
+    extra = struct.pack("<QQQII", 1, 2, 30, 1, 2 * bands) + struct.pack(f"<{bands}f", *[theta ** (-i / bands) for i in range(bands)])
+    extra += struct.pack(f"<{layers * heads * (dim - 2 * bands)}f", *[0.25] * (layers * heads * (dim - 2 * bands))) + bytes(8)
+    out = struct.pack("<7I2f", 0x54524941, 2, layers, heads, kv_heads, dim, bands, theta, magnitude)
+    out += (struct.pack("<III", 0x52494557, 1, len(extra)) if added else b"").ljust(28, b"\0") + struct.pack(f"<{layers}f", *[1] * layers)
+    for i in range(layers * heads):
+        for x in (0.5, -0.25, 0.75, 0.745):
+            out += struct.pack(f"<{bands}f", *[x * (1 + i / 8)] * bands)
+    return out + (extra if added else b"")
+
+
+write("calibration", "weir", statistics(2, 2, 1, 8, 3, True))
+write("calibration", "all-rotated", statistics(1, 4, 2, 4, 2, True))
+write("calibration", "plain", statistics(1, 2, 2, 4, 2, False, magnitude=0.0))
+write("calibration", "header", statistics(1, 1, 1, 2, 1, True)[:64])
+
+
+def state(position, observed, layers):
+    """A saved state of the policies of policy_state_fuzz.c: two layers; digest and checksum are put right by the target."""
+    return struct.pack("<II16xqqq", 0x4C4F5057, 1, 3, position, observed) + b"".join(layers) + bytes(8)
+
+
+rows = [struct.pack("<q", 4) + struct.pack("<8f", *[0.5, 0.25, 0, 1, 0, 1, 2, 3]), struct.pack("<q", 0)]
+write("policy_state", "heavy-hitters", state(9, 9, rows))
+write("policy_state", "queries", state(9, 2, [struct.pack("<q", 0) + struct.pack("<16f", *[0.5] * 16)] * 2))
+write("policy_state", "full-ring", state(9, 9, [struct.pack("<q", 0) + struct.pack("<24f", *[-1.5] * 24)] * 2))
+write("policy_state", "sums", state(9, 9, [struct.pack("<q", 0) + struct.pack("<9d", *[2.5] * 9)] * 2))
