@@ -19,7 +19,7 @@ static void layout(policy_layout *out, const weir_policy_options *options, const
     const int64_t group = shape->n_heads / shape->n_kv_heads;
     out->needs = WEIR_POLICY_KEYS | WEIR_POLICY_CALIBRATION;
     out->table = tri_table_size(shape);
-    out->scratch = tri_raw_scratch(options, shape) + floats(group * shape->max_rows) + 2 * floats(shape->max_rows);
+    out->scratch = tri_raw_scratch(options, shape) + floats(group * shape->max_rows) + floats(shape->max_rows);
 }
 
 static weir_status check(const weir_policy_options *options, const weir_policy_shape *shape, weir_error *error)
@@ -93,8 +93,8 @@ static weir_status plan_per_head(policy_call *call, int64_t head)
     return WEIR_OK;
 }
 
-/* top [n]: the greatest z of all voters; chosen [n]: 1 for the best of any. */
-static weir_status gather_votes(policy_call *call, const policy_head *at, float *top, float *chosen, bool *is_first)
+/* top [n]: the greatest z of all voters so far. */
+static weir_status gather_votes(policy_call *call, const policy_head *at, float *top, bool *is_first)
 {
     const weir_policy *const policy = call->policy;
     const int64_t            group = policy_group(policy);
@@ -104,56 +104,34 @@ static weir_status gather_votes(policy_call *call, const policy_head *at, float 
         float *const z = raw + m * at->n;
         if (!tri_votes(policy, at->layer, at->head * group + m)) continue;
         tri_normalise(z, at);
-        policy_sort_keys(call->keys, z, at, &call->plan->n_nan);
-        policy_cut cut = policy_cut_keys(call->keys, at->n, at->budget);
-        for (int64_t j = 0; j < at->n; j++) {
-            const bool is_equal = call->keys[j] == cut.key && cut.n_equal > 0;
-            if (call->keys[j] > cut.key || is_equal) chosen[j] = 1;
-            cut.n_equal -= is_equal;
-            top[j] = *is_first || z[j] > top[j] ? z[j] : top[j];
-        }
+        for (int64_t j = 0; j < at->n; j++) top[j] = *is_first || z[j] > top[j] ? z[j] : top[j];
         *is_first = false;
     }
     return WEIR_OK;
 }
 
-/* Of the union the greatest; when it is too small, all of it and the greatest of the others. */
-static void score_union(const policy_head *at, float *top, const float *chosen)
-{
-    int64_t n_chosen = 0;
-    for (int64_t j = 0; j < at->n; j++) n_chosen += chosen[j] > 0;
-    for (int64_t j = 0; j < at->n; j++) {
-        if (n_chosen >= at->budget && chosen[j] == 0) top[j] = -INFINITY;
-        if (n_chosen < at->budget && chosen[j] > 0) top[j] = INFINITY;
-    }
-}
-
+/* The published code forms the union of every voter's best n rows and keeps its n greatest. A row that is among the n greatest of all is among those of
+ * the voter that rates it so: fewer than n rows come before it there, ties included. So no union has to be formed. */
 static weir_status plan_union(policy_call *call)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    call->scratch_used = 0;
-    float *const top = call->scores, *const chosen = policy_scratch(call, floats(shape->max_rows));
-    const size_t      used = call->scratch_used;
-    const policy_head one = policy_head_at(call, 0, 0);
-    bool              is_first = true;
-    for (int64_t j = 0; j < one.n; j++) top[j] = chosen[j] = 0;
-    for (int64_t layer = 0; layer < shape->n_layers; layer++)
-        for (int64_t head = 0; head < shape->n_kv_heads; head++) {
-            const policy_head at = policy_head_at(call, layer, head);
-            WEIR_TRY(check_counts(call, layer, head, 0, 0));
-            call->scratch_used = used;
-            if (at.n > at.budget) WEIR_TRY(gather_votes(call, &at, top, chosen, &is_first));
-        }
-    score_union(&one, top, chosen);
-    call->plan->n_over = 0;
-    for (int64_t layer = 0; layer < shape->n_layers; layer++)
-        for (int64_t head = 0; head < shape->n_kv_heads; head++) {
-            const policy_head at = policy_head_at(call, layer, head);
-            if (at.n > at.budget)
-                policy_keep(call, &at, top);
-            else
-                policy_keep_all(call, &at);
-        }
+    float *const                   top = call->scores;
+    bool                           is_first = true;
+    for (int64_t j = 0; j < call->rows->n_rows[0]; j++) top[j] = 0;
+    for (int64_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
+        const policy_head at = policy_head_at(call, i / shape->n_kv_heads, i % shape->n_kv_heads);
+        WEIR_TRY(check_counts(call, at.layer, at.head, 0, 0));
+        call->scratch_used = 0;
+        if (at.n > at.budget) WEIR_TRY(gather_votes(call, &at, top, &is_first));
+    }
+    call->plan->n_over = 0; /* counted again */
+    for (int64_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
+        const policy_head at = policy_head_at(call, i / shape->n_kv_heads, i % shape->n_kv_heads);
+        if (at.n > at.budget)
+            policy_keep(call, &at, top);
+        else
+            policy_keep_all(call, &at);
+    }
     return WEIR_OK;
 }
 

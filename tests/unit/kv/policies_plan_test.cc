@@ -255,8 +255,9 @@ TEST(PolicyPositions, AreMonotoneThroughTenPlansAndNeverCountRows)
 
 TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
 {
-    const Data data = random_data(1, 4, 4, 64, 8, 14);
-    Text       text(data, "knorm", "split=adaptive");
+    Data data = random_data(1, 4, 4, 64, 8, 14);
+    for (size_t i = 0; i < 64 * 8; i++) data.k[i] *= 100; /* the first head's scores are below all others */
+    Text text(data, "knorm", "split=adaptive");
     text.forward(64);
     std::vector<Floats> scores;
     for (int64_t g = 0; g < 4; g++) scores.push_back(text.scores(0, g, 16));
@@ -278,6 +279,7 @@ TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
         }
     }
     EXPECT_EQ(sum, 64u);
+    EXPECT_EQ(text.held(0, 0).size(), 4u);
     EXPECT_GT(least_kept, most_dropped);
 }
 

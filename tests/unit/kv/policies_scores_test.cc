@@ -79,6 +79,18 @@ TEST(PolicySnapKv, ATextThatCameWithoutItsQueriesKeepsWindowAndEarliest)
     EXPECT_EQ(text.held(0, 0), (Ints{ 0, 1, 2, 3, 4, 5, 56, 57, 58, 59 }));
 }
 
+TEST(PolicySnapKv, QueriesBeforeAGapDoNotJudge)
+{
+    const Data data = random_data(1, 2, 1, 60, 8, 47);
+    Text       text(data, "snapkv", "window=6");
+    text.forward(20);
+    EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 6);
+    weir_policy_advance(text.policy(), text.state(), 2, 40); /* positions 20 to 37 came from elsewhere */
+    EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 2);
+    weir_policy_advance(text.policy(), text.state(), 1, 41);
+    EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 3);
+}
+
 /* ---- R-KV: tiles ---------------------------------------------------------------------------------------------------------------- */
 
 /* Section 5 over the whole matrix of cosines. */
@@ -287,7 +299,7 @@ TEST(PolicyLagKv, RanksFillThePartitionAndConstantChannelsSayNothing)
 TEST(PolicyKeyDiff, ABlockAtATimeNeverBringsARowBack)
 {
     const Data data = random_data(1, 1, 1, 300, 8, 44);
-    Text       blocks(data, "keydiff", "block=32"), chunks(data, "keydiff", "every=1,in_prompt=true");
+    Text       blocks(data, "keydiff", "block=32,sinks=30"), chunks(data, "keydiff", "every=1,in_prompt=true,sinks=30");
     blocks.forward(300);
     blocks.plan({ 40 });
     chunks.forward(40); /* the same, as the engine would do it chunk by chunk */

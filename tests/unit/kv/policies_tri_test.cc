@@ -441,6 +441,9 @@ TEST_F(TriFile, OtherVersionsAreRefusedAsSuch)
     put32(&bad, 40, 2);
     EXPECT_EQ(parse(sealed(bad)), WEIR_EUNSUPPORTED);
     bad = good;
+    put32(&bad, 44, 1); /* another size of what Weir adds */
+    EXPECT_EQ(parse(sealed(bad)), WEIR_EFORMAT);
+    bad = good;
     bad[0] = 'x';
     EXPECT_EQ(parse(bad), WEIR_EFORMAT);
 }
