@@ -57,13 +57,13 @@ static const char *parse_item(bool *flags, int64_t n_layers, int64_t n_kv_heads,
         if (*at == '-') at = parse_number(&last, at + 1, n_kv_heads);
         if (at == NULL || last < first) return NULL;
     }
-    for (int64_t head = first; head <= last; head++) flags[layer * n_kv_heads + head] = true;
+    for (int64_t head = first; head <= last && flags != NULL; head++) flags[layer * n_kv_heads + head] = true;
     return at;
 }
 
 weir_status weir_budget_parse_heads(bool *flags, int64_t n_layers, int64_t n_kv_heads, const char *list, weir_error *error)
 {
-    memset(flags, 0, (size_t)(n_layers * n_kv_heads) * sizeof *flags);
+    if (flags != NULL) memset(flags, 0, (size_t)(n_layers * n_kv_heads) * sizeof *flags);
     for (const char *at = list; *at != '\0';) {
         const char *const end = parse_item(flags, n_layers, n_kv_heads, at);
         if (end == NULL || (*end != ';' && *end != '\0'))

@@ -8,6 +8,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
+#include "engine/kv/budget.h"
 #include "engine/kv/policies/plan.h"
 
 static weir_status check_shape(const weir_policy_shape *s, weir_error *error)
@@ -33,6 +34,7 @@ static weir_status check_options(const weir_policy_options *options, const weir_
                               name);
     if (options->split == WEIR_SPLIT_HEADS && options->heads[0] == '\0')
         return weir_error_set(error, WEIR_ECONFIG, "%s: split=heads needs a list in heads", name);
+    WEIR_TRY(weir_budget_parse_heads(NULL, shape->n_layers, shape->n_kv_heads, options->heads, error));
     if (options->kernel % 2 == 0 && options->kernel != 0)
         return weir_error_set(error, WEIR_ECONFIG, "%s: kernel is %" PRId64 ", it must be odd", name, options->kernel);
     return options->ops->check != NULL ? options->ops->check(options, shape, error) : WEIR_OK;

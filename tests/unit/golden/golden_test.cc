@@ -112,6 +112,16 @@ TEST(Stored, EveryAttentionCaseAgrees)
     EXPECT_EQ(counts.skipped, 3); /* the worked example, log-sum-exp, partial results */
 }
 
+TEST(Stored, EveryPolicyAgrees)
+{
+    golden::Counts counts;
+    counts.filter = "kv/policy/";
+    golden::run_kv(kv, &counts);
+    EXPECT_EQ(counts.failed, 0);
+    EXPECT_EQ(counts.passed, 33);
+    EXPECT_EQ(counts.skipped, 0);
+}
+
 TEST(Stored, EveryCodecAgrees)
 {
     golden::Counts counts;
@@ -260,6 +270,55 @@ TEST_F(Runner, CodecFilesThatContradictThemselvesFail)
         copy(kv, "codec.safetensors");
         replace("index.json", was, now);
         EXPECT_EQ(run(golden::run_kv, "kv/codec/").failed, 1) << now;
+    }
+}
+
+/* Every value that a policy's case has to compare, changed in turn: the case fails. */
+TEST_F(Runner, AnyWrongPolicyValueFailsItsCase)
+{
+    copy(kv, "index.json");
+    copy(kv, "policy.safetensors");
+    const golden::Document index(folder_ + "/index.json");
+    const json_t *const    entry = json_object_get(index["files"], "policy.safetensors");
+    const std::string      good = read("policy.safetensors");
+    const char            *tensor;
+    const json_t          *fields;
+    size_t                 n = 0;
+    json_object_foreach(json_object_get(const_cast<json_t *>(entry), "tensors"), tensor, fields)
+    {
+        if (golden::string_at(fields, "tol") == "input") continue;
+        const std::string name = tensor, dtype = golden::string_at(fields, "dtype");
+        std::string       text = good, label = name.substr(0, name.rfind('.'));
+        while (label.find('.') != std::string::npos && json_object_get(json_object_get(entry, "cases"), label.c_str()) == nullptr)
+            label.resize(label.rfind('.'));
+        const size_t at = place(text, tensor) + (dtype == "F32" ? 3 : 0);
+        ASSERT_GT(at, 3u) << tensor;
+        text[at] = static_cast<char>(text[at] ^ 0x40);
+        write("policy.safetensors", text);
+        EXPECT_GE(run(golden::run_kv, "kv/policy/" + label).failed, 1) << tensor;
+        n++;
+    }
+    EXPECT_GT(n, 90u);
+}
+
+TEST_F(Runner, PolicyFilesThatContradictThemselvesFail)
+{
+    const std::pair<const char *, const char *> changes[] = {
+        { "\"head_dim\": 16, \"tokens\": 96", "\"head_dim\": 16, \"tokens\": 97" },
+        { "\"n_kept\": 48, \"source\": \"kvpress 0.5.5\", \"window\": 8", "\"n_kept\": 48, \"source\": \"kvpress 0.5.5\", \"window\": 97" },
+        { "\"window\": 8, \"kernel\": 5, \"capacity\": 48", "\"window\": 8, \"kernel\": 4, \"capacity\": 48" },
+        { "\"future\": 64, \"sinks\": 4", "\"future\": 64, \"sinks\": 400" },
+        { "\"sinks\": 4, \"lag\": 16", "\"sinks\": 4, \"lag\": 1.5" },
+        { "\"prefill\": 32, \"sinks\": 4", "\"prefill\": 0, \"sinks\": 4" },
+        { "\"layers\": 36, \"n\": 4096", "\"layers\": -1, \"n\": 4096" },
+        { "\"budget\": 48, \"pinned\": 16", "\"budget\": 4800, \"pinned\": 16" },
+        { "half-split, base 10000", "pairs" },
+    };
+    for (const auto &[was, now] : changes) {
+        copy(kv, "index.json");
+        copy(kv, "policy.safetensors");
+        replace("index.json", was, now);
+        EXPECT_GE(run(golden::run_kv, "kv/policy/").failed, 1) << now;
     }
 }
 

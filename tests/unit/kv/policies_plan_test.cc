@@ -283,6 +283,27 @@ TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
     EXPECT_GT(least_kept, most_dropped);
 }
 
+TEST(PolicyBudget, HeadsThatShareAreDueTogether)
+{
+    Data data = random_data(2, 4, 2, 120, 8, 23);
+    for (size_t i = 0; i < 120 * 8; i++) data.k[i] *= 2;
+    Text text(data, "knorm", "split=adaptive,every=5");
+    text.forward(10);
+    while (text.position() < 120) {
+        text.forward(1);
+        for (int64_t layer = 0; layer < 2; layer++) {
+            const size_t sum = text.held(layer, 0).size() + text.held(layer, 1).size();
+            EXPECT_LE(sum, 2u * (12 + 5));
+            for (int64_t g = 0; g < 2; g++)
+                EXPECT_LE(static_cast<int64_t>(text.held(layer, g).size()), weir_policy_peak_rows(text.policy(), 12, 1));
+        }
+        const size_t first = text.held(0, 0).size() + text.held(0, 1).size();
+        EXPECT_EQ(text.is_due({ 12 }, WEIR_POLICY_DECODE, true), first >= 2u * (12 + 5));
+        if (text.is_due({ 12 }, WEIR_POLICY_DECODE, true)) text.plan({ 12 }, true, 0.2);
+    }
+    EXPECT_LT(text.held(0, 0).size() + 5, text.held(0, 1).size());
+}
+
 TEST(PolicyBudget, SharedRowsThatFitAreLeftAlone)
 {
     const Data data = random_data(1, 2, 2, 20, 8, 15);

@@ -260,6 +260,7 @@ TEST(PolicyOptions, ThatContradictEachOtherAreRefused)
     EXPECT_EQ(open_refusal(data, "h2o", "split=adaptive,scope=kv_head"), "");
     EXPECT_NE(open_refusal(data, "tova", "split=heads,heads=0:0").find("split must be uniform"), std::string::npos);
     EXPECT_NE(open_refusal(data, "duo", "").find("needs a list in heads"), std::string::npos);
+    EXPECT_NE(open_refusal(data, "duo", "heads=0:1").find("1 layers with 1 KV heads"), std::string::npos);
     EXPECT_NE(open_refusal(data, "snapkv", "kernel=4").find("must be odd"), std::string::npos);
     EXPECT_NE(open_refusal(data, "triattention", "").find("set calibration"), std::string::npos);
 }

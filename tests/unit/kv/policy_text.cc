@@ -205,11 +205,11 @@ std::vector<int64_t> Text::spread(const std::vector<int64_t> &budget) const
     return budget.size() == 1 ? std::vector<int64_t>(held_.size(), budget[0]) : budget;
 }
 
-bool Text::is_due(const std::vector<int64_t> &budget, weir_policy_phase phase) const
+bool Text::is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared) const
 {
     const std::vector<int64_t> counts = row_counts(), all = spread(budget);
     const weir_policy_rows     r = rows(counts);
-    const weir_policy_budget   b = { all.data(), false, 0 };
+    const weir_policy_budget   b = { all.data(), is_shared, 0 };
     return weir_policy_is_due(policy_, state(), &r, &b, phase);
 }
 
@@ -258,6 +258,7 @@ void Text::within(int64_t layer, int64_t head, int64_t budget, const std::functi
     call.policy = policy_, call.state = state(), call.rows = &r, call.budget = &b, call.plan = &plan_, call.error = &error;
     policy_call_open(&call, scratch_at_);
     const policy_head where = policy_head_at(&call, layer, head);
+    if (where.n < policy_->layout.least_rows) throw std::runtime_error("the text is too short for the policy's options");
     if (body(&call, &where) != WEIR_OK) throw std::runtime_error(error.text);
 }
 

@@ -47,7 +47,7 @@ class Text {
     Text &operator=(const Text &) = delete;
 
     void forward(int64_t n_queries); /* the next tokens of the text */
-    bool is_due(const std::vector<int64_t> &budget, weir_policy_phase phase) const;
+    bool is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared = false) const;
     /* The plan carried out: held, state. budget [layers * kv_heads], or one number for all. */
     void plan(const std::vector<int64_t> &budget, bool is_shared = false, double floor = 0);
     /* forward, then plan if due. */
