@@ -79,9 +79,10 @@ policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
     bool        is_over;
     policy_head at = { .layer = layer, .head = head, .n = n, .n_first = first < n ? first : n };
     at.n_last = last < n - at.n_first ? last : n - at.n_first;
-    at.budget = policy_room(call->policy, call->rows, call->budget->rows[i], &is_over);
-    call->plan->n_over += is_over && n > at.budget;
-    if (at.budget > n || n < call->policy->layout.least_rows) at.budget = n;
+    at.room = policy_room(call->policy, call->rows, call->budget->rows[i], &is_over);
+    call->plan->n_over += is_over && n > at.room;
+    if (at.room < n && n < call->policy->layout.least_rows) at.room = n;
+    at.budget = at.room < n ? at.room : n;
     return at;
 }
 
@@ -173,13 +174,16 @@ static weir_status plan_shared(policy_call *call, int64_t layer)
     const int64_t n_heads = call->policy->shape.n_kv_heads;
     int64_t       n = 0, n_keep = 0;
     for (int64_t head = 0; head < n_heads; head++) {
-        const policy_head at = policy_head_at(call, layer, head);
-        const int64_t     n_safe = (int64_t)((double)at.budget * call->budget->floor);
-        WEIR_TRY(policy_score(call, &at, call->scores));
+        policy_head   at = policy_head_at(call, layer, head);
+        const int64_t n_safe = (int64_t)((double)at.room * call->budget->floor);
+        if (at.n < call->policy->layout.least_rows)
+            at.n_first = at.n; /* stays whole */
+        else
+            WEIR_TRY(policy_score(call, &at, call->scores));
         policy_sort_keys(call->keys + n, call->scores, &at, &call->plan->n_nan);
         if (call->budget->floor > 0) make_safe(call->keys + n, at.n, n_safe > 1 ? n_safe : 1);
         n += at.n;
-        n_keep += at.budget;
+        n_keep += at.room;
     }
     policy_cut    cut = policy_cut_keys(call->keys, n, n_keep);
     const int64_t n_over = call->plan->n_over; /* counted above */
@@ -199,7 +203,7 @@ static bool is_within_budget(policy_call *call, int64_t layer)
     int64_t       excess = 0;
     for (int64_t head = 0; head < call->policy->shape.n_kv_heads; head++) {
         const policy_head at = policy_head_at(call, layer, head);
-        excess += at.n - at.budget;
+        excess += at.n - at.room;
     }
     call->plan->n_over = n_over;
     return excess <= 0;

@@ -24,7 +24,9 @@ typedef struct policy_layout {
 
 /* One (layer, KV head) to be judged. Rows [n_first, n - n_last) are the candidates, the others stay whatever their score. */
 typedef struct policy_head {
-    int64_t layer, head, n, n_first, n_last, budget;
+    int64_t layer, head, n, n_first, n_last;
+    int64_t room; /* rows that it may hold; of a head that shares, what it does not use is the others' */
+    int64_t budget; /* rows that it keeps of its n by itself: at most room */
 } policy_head;
 
 /* One plan on its way. */

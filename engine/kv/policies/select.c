@@ -15,13 +15,12 @@ static uint32_t key_of(float score)
 
 void policy_sort_keys(uint32_t *keys, const float *scores, const policy_head *at, int64_t *n_nan)
 {
+    const int64_t end = at->n - at->n_last;
     for (int64_t i = 0; i < at->n; i++) {
-        const bool is_nan = scores[i] != scores[i];
+        const bool is_protected = i < at->n_first || i >= end, is_nan = !is_protected && scores[i] != scores[i];
+        keys[i] = is_protected ? UINT32_MAX : is_nan ? 0 : key_of(scores[i]);
         *n_nan += is_nan;
-        keys[i] = is_nan ? 0 : key_of(scores[i]);
     }
-    for (int64_t i = 0; i < at->n_first && i < at->n; i++) keys[i] = UINT32_MAX;
-    for (int64_t i = at->n > at->n_last ? at->n - at->n_last : 0; i < at->n; i++) keys[i] = UINT32_MAX;
 }
 
 policy_cut policy_cut_keys(const uint32_t *keys, int64_t n, int64_t n_keep)

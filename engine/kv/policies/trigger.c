@@ -11,8 +11,9 @@ static bool is_over(const weir_policy *policy, const weir_policy_rows *rows, con
             const int64_t i = layer * n_heads + head, n = rows->n_rows[i];
             bool          ignored;
             const int64_t more = n - policy_room(policy, rows, budget->rows[i], &ignored);
-            if (!budget->is_shared && n >= policy->layout.least_rows && more >= margin) return true;
-            excess += n < policy->layout.least_rows ? 0 : more;
+            const bool    is_short = n < policy->layout.least_rows; /* stays whole; what it does not use is the others' */
+            if (!budget->is_shared && !is_short && more >= margin) return true;
+            excess += is_short && more > 0 ? 0 : more;
         }
         if (budget->is_shared && excess >= margin * n_heads) return true;
     }

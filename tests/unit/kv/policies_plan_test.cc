@@ -304,6 +304,18 @@ TEST(PolicyBudget, HeadsThatShareAreDueTogether)
     EXPECT_LT(text.held(0, 0).size() + 5, text.held(0, 1).size());
 }
 
+TEST(PolicyBudget, AHeadTooShortToBeJudgedStaysWholeAndLendsTheRest)
+{
+    const Data data = random_data(1, 2, 2, 90, 8, 24);
+    Text       text(data, "lagkv", "split=adaptive,sinks=0,lag=10");
+    text.forward(60);
+    text.plan({ 12, 60 });
+    text.forward(2);
+    text.plan({ 20 }, true, 0.2); /* 14 rows in one head, fewer than 20; 62 in the other */
+    EXPECT_EQ(text.held(0, 0).size(), 14u);
+    EXPECT_EQ(text.held(0, 1).size(), 26u);
+}
+
 TEST(PolicyBudget, SharedRowsThatFitAreLeftAlone)
 {
     const Data data = random_data(1, 2, 2, 20, 8, 15);
