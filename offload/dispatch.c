@@ -38,6 +38,7 @@ static const char *const op_names[WEIR_OP_COUNT] = {
     [WEIR_OP_ADD] = "add",
     [WEIR_OP_KV_WRITE] = "kv_write",
     [WEIR_OP_KV_READ] = "kv_read",
+    [WEIR_OP_KV_COMPACT] = "kv_compact",
     [WEIR_OP_ATTENTION] = "attention",
     [WEIR_OP_CONV1D] = "conv1d",
     [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
@@ -362,6 +363,8 @@ weir_status weir_kv_read(weir_stream *stream, const weir_kv_read_args *args)
     WEIR_DASSERT(args->v == NULL || args->v_stride >= args->n_kv_heads * args->value_dim);
     return run_op(stream, WEIR_OP_KV_READ, args);
 }
+
+weir_status weir_kv_compact(weir_stream *stream, const weir_kv_compact_args *args) { return run_op(stream, WEIR_OP_KV_COMPACT, args); }
 
 weir_status weir_attention(weir_stream *stream, const weir_attention_args *args)
 {

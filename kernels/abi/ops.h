@@ -21,6 +21,7 @@ typedef enum weir_op {
     WEIR_OP_ADD,
     WEIR_OP_KV_WRITE,
     WEIR_OP_KV_READ,
+    WEIR_OP_KV_COMPACT,
     WEIR_OP_ATTENTION,
     WEIR_OP_CONV1D,
     WEIR_OP_GATED_DELTA_RULE,
@@ -172,6 +173,49 @@ typedef struct weir_kv_read_args {
     weir_kv_format         k_format, v_format;
     weir_kv_sinks          sinks;
 } weir_kv_read_args;
+
+/* Row keep[i] of each KV head becomes row i, in place: what eviction leaves moves to the front, as the codes that it has. Rows from n_keep on are
+ * as they were before or after a move: nobody reads them. Pages that will be written to are held by this text alone. Formats that code a page as a whole
+ * are refused: a text in them loses whole pages, which is a matter of its table.
+ * shapes : keep [G, keep_stride], of each head n_keep[g] rows, ascending: keep[i] >= i
+ * errors : EUNSUPPORTED for those formats, or if a format does not take the width; EINVAL if keep is not ascending, or moves a row to a page of
+ *          other formats                                                                                                         */
+typedef struct weir_kv_compact_segment {
+    void *const   *pages; /* [G, page_stride]; those that rows come from and go to */
+    int64_t        page_stride, keep_stride;
+    const int32_t *keep, *n_keep;
+} weir_kv_compact_segment;
+typedef struct weir_kv_compact_args {
+    const weir_kv_compact_segment *segments;
+    int64_t                        n_segments, n_kv_heads, key_dim, value_dim;
+    weir_kv_format                 k_format, v_format;
+    weir_kv_sinks                  sinks;
+} weir_kv_compact_args;
+
+/* NULL, or why these rows cannot be moved; the host reads `keep`. */
+static inline const char *weir_kv_compact_reject(const weir_kv_compact_args *args)
+{
+    const weir_kv_pair others = { args->k_format, args->v_format };
+    const char *const  why = weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+    if (why) return why;
+    if (weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v)) return "codes a page as a whole: its rows cannot be moved";
+    if (args->sinks.n_pages > 0 && (weir_kv_needs_open(args->sinks.pair.k) || weir_kv_needs_open(args->sinks.pair.v)))
+        return "codes a page as a whole: its rows cannot be moved";
+    return NULL;
+}
+static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
+{
+    for (int64_t s = 0; s < args->n_segments; s++)
+        for (int64_t g = 0; g < args->n_kv_heads; g++) {
+            const weir_kv_compact_segment *const segment = args->segments + s;
+            const int32_t *const                 keep = segment->keep + g * segment->keep_stride;
+            for (int32_t i = 0; i < segment->n_keep[g]; i++) {
+                if (keep[i] < i || (i > 0 && keep[i] <= keep[i - 1])) return false;
+                if (keep[i] / WEIR_PAGE_TOKENS >= args->sinks.n_pages && i / WEIR_PAGE_TOKENS < args->sinks.n_pages) return false;
+            }
+        }
+    return true;
+}
 
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's position (and p > position - window if window > 0)
  * The rows of the batch are already in the pages (kv_write ran before). Rows read open pages as kernels/abi/kv_format.h says: a format that needs them

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Weir beside its peer llama.cpp, on the same GGUF in the same run: prints one JSON object with the ratios, the raw figures, load and bandwidth.
 #
-#   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0]
+#   tests/bench/peer.sh [--json] [--model FILE.gguf] [--depth N] [--type q8_0|q4_0] [--turns N]
 #
 # Without --model a model of Qwen3.5-0.8B's shape with random weights is written (tests/bench/random_model.py). The peer is built once from the
-# source package llama-cpp-python with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the deep part out.
+# source package llama-cpp-python with native flags; about 15 minutes on 2 cores. Measure on an idle machine. --depth 0 leaves the deep part out;
+# at 8192 a turn takes some 5 minutes, most of it the peer's.
 #   PEER_DIR      where to build (default: $XDG_CACHE_HOME/weir/peer, else ~/.cache/weir/peer)
 #   PEER_THREADS  threads of both (default: number of cores)
 set -euo pipefail
@@ -14,7 +15,7 @@ top=$(cd "$here/../.." && pwd)
 package=llama-cpp-python version=0.3.36
 dir=${PEER_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/peer}
 threads=${PEER_THREADS:-$(nproc)}
-model='' depth=8192 type=q8_0
+model='' depth=8192 type=q8_0 turns=3
 
 die() { echo "peer.sh: $*" >&2; exit 1; }
 
@@ -24,7 +25,8 @@ while [ $# -gt 0 ]; do
         --model) model=${2:?--model needs a file}; shift 2 ;;
         --depth) depth=${2:?--depth needs a number}; shift 2 ;;
         --type) type=${2:?--type needs a name}; shift 2 ;;
-        -h|--help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        --turns) turns=${2:?--turns needs a number}; shift 2 ;;
+        -h|--help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
         *) die "unknown argument $1; see --help" ;;
     esac
 done
@@ -71,7 +73,7 @@ trap 'rm -rf "$work"' EXIT
 cut -d' ' -f1-3 /proc/loadavg >"$work/load"
 cp "$dir/build/flags" "$work/flags"
 # In turns, so that a change of the machine's bandwidth between processes does not favour one of them.
-for turn in 1 2 3; do
+for turn in $(seq "$turns"); do
     "$weir" bench --model "$model" --threads "$threads" --prompt 512 --gen 32 --depth 0 --repeat 3 --json >"$work/weir.short.$turn"
     peer -p 512 -n 32 >"$work/peer.short.$turn"
     [ "$depth" -gt 0 ] || continue

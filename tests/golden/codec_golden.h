@@ -72,6 +72,9 @@ class CodedPages {
 /* One head's rows from position 0 on in fresh pages, by every kernel of kv_write. */
 void each_written(weir_kv_pair formats, const Rows &k, const Rows &v,
                   const std::function<void(const std::string &how, CodedPages &)> &then);
+/* The same after eviction: each row comes behind one that is dropped, by every kernel of kv_compact. */
+void each_compacted(weir_kv_pair formats, const Rows &k, const Rows &v,
+                    const std::function<void(const std::string &how, CodedPages &)> &then);
 /* Rows [0, n) of head 0 as coded, by every kernel of kv_read. */
 void each_read(const CodedPages &pages, int64_t n,
                const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then);

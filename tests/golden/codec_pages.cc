@@ -158,6 +158,35 @@ void each_written(weir_kv_pair formats, const Rows &k, const Rows &v, const std:
              });
 }
 
+static Rows behind_dropped(const Rows &rows)
+{
+    Rows spread = { {}, 2 * rows.n, rows.dim };
+    for (int64_t i = 0; i < rows.n; i++) {
+        const auto row = rows.values.begin() + i * rows.dim;
+        for (int64_t d = 0; d < rows.dim; d++) spread.values.push_back(3.0f - row[d]);
+        spread.values.insert(spread.values.end(), row, row + rows.dim);
+    }
+    return spread;
+}
+
+void each_compacted(weir_kv_pair formats, const Rows &k, const Rows &v,
+                    const std::function<void(const std::string &how, CodedPages &)> &then)
+{
+    const Rows           all_k = behind_dropped(k), all_v = behind_dropped(v);
+    const auto           n_keep = static_cast<int32_t>(k.n);
+    std::vector<int32_t> keep;
+    for (int32_t i = 0; i < n_keep; i++) keep.push_back(2 * i + 1);
+    each_row(WEIR_OP_KV_COMPACT, [&](Row *row) {
+        bool is_done = false; /* once: the rows move in place, and all kernels write the same */
+        each_written(formats, all_k, all_v, [&](const std::string &, CodedPages &pages) {
+            const weir_kv_compact_segment segment = { pages.segment(1, 0).pages, 0, 0, keep.data(), &n_keep };
+            const weir_kv_compact_args    args = { &segment, 1, 1, k.dim, v.dim, formats.k, formats.v, {} };
+            if (!is_done && row->run(&args)) then(row->name(), pages);
+            is_done = true;
+        });
+    });
+}
+
 void each_read(const CodedPages &pages, int64_t n,
                const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then)
 {

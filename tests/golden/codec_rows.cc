@@ -56,9 +56,13 @@ void run_stored_rows(Codec *codec, const std::string &what, weir_kv_format forma
     codec->run(what, tensors, [&](Check *check) {
         const Rows    x = codec->rows(input_of(what));
         const int64_t row_bytes = weir_kv_scheme_of(format) == WEIR_KV_PLAIN ? 2 * x.dim : x.dim / 32 * (2 + 4 * weir_kv_bits(format));
-        each_written({ format, format }, x, x, [&](const std::string &how, CodedPages &pages) {
+        const auto    compare_bytes = [&](const std::string &how, CodedPages &pages) {
             for (const weir_kv_side side : sides)
                 codec->compare(check, how + side_of(side), what + ".bytes", { x.n, row_bytes }, stored_bytes(&pages, side, x.n, x.dim));
+        };
+        each_compacted({ format, format }, x, x, compare_bytes);
+        each_written({ format, format }, x, x, [&](const std::string &how, CodedPages &pages) {
+            compare_bytes(how, pages);
             each_read(pages, x.n, [&](const std::string &read, const Floats &k, const Floats &v) {
                 codec->compare(check, read + " K", what + ".rows", { x.n, x.dim }, k);
                 codec->compare(check, read + " V", what + ".rows", { x.n, x.dim }, v);

@@ -164,6 +164,37 @@ Case kv_read(Spans spans, Kv kv)
              { (double)(rows * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 } };
 }
 
+// One text of n_rows in each segment, of which each head keeps every row with this probability in percent, and all of its first n_first.
+Case kv_compact(const std::vector<int32_t> &n_rows, Kv kv, uint32_t percent, int32_t n_first)
+{
+    std::string name = label("kv_compact", { kv.n_kv_heads, kv.key_dim, kv.value_dim, percent, n_first });
+    double      rows = 0;
+    for (const int32_t n : n_rows) name += "_" + std::to_string(n), rows += n;
+    return { name + "_" + name_of(kv),
+             [=](Builder &b, bool) {
+                 auto *segments = b.array<weir_kv_compact_segment>(n_rows.size());
+                 for (size_t s = 0; s < n_rows.size(); s++) {
+                     const int64_t n_pages = (n_rows[s] + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS, stride = n_pages + 1;
+                     auto         *pages = b.array<void *>((size_t)(kv.n_kv_heads * stride));
+                     auto         *keep = b.array<int32_t>((size_t)kv.n_kv_heads * (size_t)(n_rows[s] + 3)),
+                          *n_keep = b.array<int32_t>((size_t)kv.n_kv_heads);
+                     for (int64_t g = 0; g < kv.n_kv_heads; g++) {
+                         for (int64_t p = 0; p < n_pages; p++)
+                             pages[g * stride + p] =
+                                 page_of(b, at(kv, p), std::min<int64_t>(n_rows[s] - p * WEIR_PAGE_TOKENS, WEIR_PAGE_TOKENS), true).coded;
+                         n_keep[g] = 0;
+                         for (int32_t row = 0; row < n_rows[s]; row++)
+                             if (row < n_first || b.below(100) < percent) keep[g * (n_rows[s] + 3) + n_keep[g]++] = row;
+                     }
+                     segments[s] = { pages, stride, n_rows[s] + 3, keep, n_keep };
+                 }
+                 auto *args = b.one<weir_kv_compact_args>();
+                 *args = { segments, (int64_t)n_rows.size(), kv.n_kv_heads, kv.key_dim, kv.value_dim, kv.k_format, kv.v_format, kv.sinks };
+                 return args;
+             },
+             { rows * percent / 50 / WEIR_PAGE_TOKENS * (double)kv.n_kv_heads * (double)bytes_of(kv), 0 } };
+}
+
 // Every format on a width that it takes, K and V alike, and some mixed; rows that end within a page, at its end, and past it.
 std::vector<Kv> coded_formats()
 {
@@ -335,6 +366,15 @@ std::vector<Case> sequence_cases(weir_op op)
         for (const Kv &kv : formats_with_sinks()) cases.push_back(kv_read({ { 230, 0 }, { 1, 63 }, { 3, 63 } }, kv));
         return cases;
     }
+    case WEIR_OP_KV_COMPACT: {
+        std::vector<Case> cases = { kv_compact({ 1 }, f16, 100, 0), kv_compact({ 200, 64 }, f32, 40, 4),
+                                    kv_compact({ 130 }, { 3, 40, 24, WEIR_KV_F16, WEIR_KV_BF16 }, 70, 0) };
+        for (const Kv &kv : coded_formats())
+            if (!weir_kv_needs_open(kv.k_format) && !weir_kv_needs_open(kv.v_format))
+                cases.push_back(kv_compact({ 300, 63, 65 }, kv, 50, 4));
+        cases.push_back(kv_compact({ 400 }, { 2, 64, 64, WEIR_KV_TURBO4, WEIR_KV_Q8_0, { { WEIR_KV_F16, WEIR_KV_F32 }, 1 } }, 30, 64));
+        return cases;
+    }
     case WEIR_OP_ATTENTION: {
         std::vector<Case> cases = { attention({ { 1, 0 } }, { 4, f16 }),
                                     attention({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 } }, { 4, f16 }),
@@ -396,6 +436,12 @@ std::vector<Case> sequence_benches(weir_op op)
         std::vector<Case> cases;
         for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_FP8_E4M3, WEIR_KV_KIVI4, WEIR_KV_TURBO4 })
             cases.push_back(kv_read({ { 512, 0 } }, { 2, 256, 256, format, format }));
+        return cases;
+    }
+    case WEIR_OP_KV_COMPACT: {
+        std::vector<Case> cases;
+        for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4 })
+            cases.push_back(kv_compact({ 8192 }, { 2, 256, 256, format, format }, 50, 0));
         return cases;
     }
     case WEIR_OP_ATTENTION: {

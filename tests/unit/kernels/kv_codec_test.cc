@@ -228,6 +228,69 @@ TEST(KvRead, OneSide)
     }
 }
 
+// ---- rows that stay -----------------------------------------------------------------------------------------------------------
+std::vector<const weir_kernel *> compact_rows()
+{
+    std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_KV_COMPACT);
+    rows.push_back(&weir_kernel_ref_kv_compact);
+    return rows;
+}
+
+// Each head keeps rows of its own; they read as before, in the formats that code rows by themselves, and the others are refused.
+TEST(KvCompact, KeptRowsReadAsBefore)
+{
+    for (const weir_kv_format format : formats()) {
+        for (const int64_t dim : { 20, 64 }) {
+            if (!takes(format, dim)) continue;
+            const Rows rows(200, dim, 9);
+            int32_t    keep[2][200], n_keep[2] = { 0, 0 };
+            for (int32_t i = 0; i < 200; i++) {
+                if (i < 4 || i % 3 == 1 || i > 190) keep[0][n_keep[0]++] = i;
+                if (i % 64 > 40) keep[1][n_keep[1]++] = i;
+            }
+            for (const weir_kernel *kernel : compact_rows()) {
+                Pages pages(format, 2, dim, dim, 200);
+                ASSERT_EQ(write(weir_kernel_ref_kv_write, pages, rows, format, 0, 200), WEIR_OK);
+                const weir_kv_segment         all = pages.segment(0, 200, 0);
+                const weir_kv_compact_segment segment = { all.pages, all.page_stride, 200, keep[0], n_keep };
+                const weir_kv_compact_args    args = { &segment, 1, 2, dim, dim, format, format, {} };
+                if (weir_kv_needs_open(format)) {
+                    EXPECT_EQ(run(*kernel, &args), WEIR_EUNSUPPORTED) << kernel->name << " " << text_of(format, dim);
+                    continue;
+                }
+                const Rows before = read(weir_kernel_ref_kv_read, pages, 200, dim, format);
+                ASSERT_EQ(run(*kernel, &args), WEIR_OK) << kernel->name;
+                const Rows after = read(weir_kernel_ref_kv_read, pages, 200, dim, format);
+                for (int g = 0; g < 2; g++)
+                    for (int32_t i = 0; i < n_keep[g]; i++) {
+                        const auto to = (i * 2 + g) * dim, from = (keep[g][i] * 2 + g) * dim;
+                        ASSERT_TRUE(std::equal(&after.k[(size_t)to], &after.k[(size_t)to] + dim, &before.k[(size_t)from]))
+                            << kernel->name << " " << text_of(format, dim) << " row " << i;
+                        ASSERT_TRUE(std::equal(&after.v[(size_t)to], &after.v[(size_t)to] + dim, &before.v[(size_t)from]))
+                            << kernel->name << " " << text_of(format, dim) << " row " << i;
+                    }
+            }
+        }
+    }
+}
+
+TEST(KvCompact, RefusesRowsOutOfOrder)
+{
+    Pages pages(WEIR_KV_Q8_0, 2, 32, 32, 128);
+    for (const std::vector<int32_t> &keep : { std::vector<int32_t>{ 3, 2 }, { 5, 5 }, { -1, 2 }, { 1, 64, 65 }, { 0, 1, 1 } }) {
+        for (const weir_kernel *kernel : compact_rows()) {
+            const auto                    n = (int32_t)keep.size();
+            const int32_t                 n_keep[2] = { n, n };
+            const weir_kv_segment         all = pages.segment(0, 128, 0);
+            const weir_kv_compact_segment segment = { all.pages, all.page_stride, 0, keep.data(), n_keep };
+            weir_kv_compact_args          args = { &segment, 1, 2, 32, 32, WEIR_KV_Q8_0, WEIR_KV_Q8_0, {} };
+            const bool                    is_ordered = keep[1] == 64;
+            if (is_ordered) args.sinks = { { WEIR_KV_F16, WEIR_KV_F16 }, 1 }; // row 64 is past the sinks, row 1 is not
+            EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name;
+        }
+    }
+}
+
 // ---- values ---------------------------------------------------------------------------------------------------------------------
 // Bad elements are taken as 0 or as the largest half; the rest of the row and all other rows are as if they had been given so.
 TEST(KvWrite, OneBadElementSpoilsNothing)

@@ -1,0 +1,158 @@
+/* kernels/omp/kv_compact.c - kept rows to the front of their pages, in place.
+ *
+ * A unit is (segment, KV head, 8 columns of its pages); a column is one element of every row: a dim or a word of K, 4 bytes of V, a scale. One thread moves
+ * a column's rows in ascending order: a row goes to a place that no later row comes from, so nothing waits and nothing is copied twice.
+ * Cost: bound by memory; a line of K holds 16 or 32 rows of a column, so it is read and written once per tile. */
+#include "kernels/omp/lanes.h"
+
+enum { COLUMNS = 8 };
+
+#pragma omp declare target
+/* Where a column lies in a page: in tile 0 and row 0 of the tile, how far the next tile and the next row are, and the size of its elements. */
+typedef struct column {
+    int64_t first, tile_step, row_step;
+    int     size;
+} column;
+
+/* Columns of one side: codes, then scales. V's rows are moved by words of 4 bytes, and its scales by 2. */
+typedef struct side_columns {
+    int64_t n_codes, n_scales;
+    column  codes, scales; /* the first of each; the next is next_* bytes further */
+    int64_t next_code, next_scale;
+} side_columns;
+
+WEIR_INLINE side_columns columns_of_k(const weir_kv_format format, int64_t dim)
+{
+    const weir_kv_layout layout = weir_kv_layout_k(format, dim);
+    const weir_kv_scheme scheme = weir_kv_scheme_of(format);
+    const int            code = scheme == WEIR_KV_PLAIN ? weir_kv_bits(format) / 8 : 4, scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
+    return (side_columns){ .n_codes = scheme == WEIR_KV_PLAIN ? dim : weir_kv_words(weir_kv_bits(format), dim),
+                           .n_scales = scheme == WEIR_KV_PLAIN   ? 0
+                                       : scheme == WEIR_KV_BLOCK ? dim / WEIR_KV_GROUP
+                                                                 : 1,
+                           .codes = { layout.codes, layout.codes_step, code, code },
+                           .scales = { layout.scales, layout.scales_step, scale, scale },
+                           .next_code = WEIR_TILE_TOKENS * code,
+                           .next_scale = WEIR_TILE_TOKENS * scale };
+}
+
+/* Rows need not be words long: 20 dims of 8 bits are, 45 are not. */
+WEIR_INLINE side_columns columns_of_v(const weir_kv_format format, int64_t dim, int64_t part)
+{
+    const weir_kv_layout layout = weir_kv_layout_v(format, dim);
+    const int            code = layout.codes_step % 4 == 0 ? 4 : layout.codes_step % 2 == 0 ? 2 : 1;
+    const int            scale = weir_kv_scheme_of(format) == WEIR_KV_FLOAT8 ? 4 : 2;
+    return (side_columns){
+        .n_codes = layout.codes_step / code,
+        .n_scales = layout.scales_step / scale,
+        .codes = { part + layout.codes, WEIR_TILE_TOKENS * layout.codes_step, layout.codes_step, code },
+        .scales = { part + layout.scales, WEIR_TILE_TOKENS * layout.scales_step, layout.scales_step, scale },
+        .next_code = code,
+        .next_scale = scale,
+    };
+}
+
+WEIR_INLINE int64_t count_columns(const side_columns *side) { return side->n_codes + side->n_scales; }
+
+WEIR_INLINE column column_at(const side_columns *side, int64_t index)
+{
+    column c = index < side->n_codes ? side->codes : side->scales;
+    c.first += index < side->n_codes ? index * side->next_code : (index - side->n_codes) * side->next_scale;
+    return c;
+}
+
+WEIR_INLINE char *row_at(void *const *pages, const column *c, int32_t row)
+{
+    const int32_t token = row % WEIR_PAGE_TOKENS;
+    return (char *)pages[row / WEIR_PAGE_TOKENS] + c->first + token / WEIR_TILE_TOKENS * c->tile_step +
+           token % WEIR_TILE_TOKENS * c->row_step;
+}
+
+/* Rows [first, end) of what is kept. */
+WEIR_INLINE void move_column(void *const *pages, const column *c, const int32_t *keep, int32_t first, int32_t end)
+{
+    for (int32_t i = first; i < end; i++) {
+        char *const       to = row_at(pages, c, i);
+        const char *const from = row_at(pages, c, keep[i]);
+        if (c->size == 4)
+            *(uint32_t *)to = *(const uint32_t *)from;
+        else if (c->size == 2)
+            *(uint16_t *)to = *(const uint16_t *)from;
+        else
+            *to = *from;
+    }
+}
+
+/* The pair that pages of these rows have, and which of its columns a unit begins with. */
+typedef struct moved_rows {
+    weir_kv_pair   pair;
+    const int32_t *keep;
+    int32_t        first, end;
+} moved_rows;
+
+WEIR_INLINE void move_columns(void *const *pages, const moved_rows *rows, int64_t key_dim, int64_t value_dim, int64_t first, int tid)
+{
+    const side_columns k = columns_of_k(rows->pair.k, key_dim);
+    const side_columns v = columns_of_v(rows->pair.v, value_dim, weir_kv_v_part(rows->pair.k, key_dim));
+    const int64_t      n_k = count_columns(&k), n = n_k + count_columns(&v);
+    for (int64_t index = first + tid; index < n && index < first + COLUMNS; index += LANE_THREADS) {
+        const column c = index < n_k ? column_at(&k, index) : column_at(&v, index - n_k);
+        move_column(pages, &c, rows->keep, rows->first, rows->end);
+    }
+}
+#pragma omp end declare target
+
+static int64_t most_columns(const weir_kv_compact_args *args, weir_kv_pair pair)
+{
+    const side_columns k = columns_of_k(pair.k, args->key_dim), v = columns_of_v(pair.v, args->value_dim, 0);
+    return count_columns(&k) + count_columns(&v);
+}
+
+static const char *reject(const weir_caps *caps, const void *op_args)
+{
+    (void)caps;
+    return weir_kv_compact_reject(op_args);
+}
+
+static weir_status WEIR_K(kv_compact)(const weir_kernel_context *context, const void *op_args)
+{
+    const weir_kv_compact_args *const args = op_args;
+    if (weir_kv_compact_reject(args)) return WEIR_EUNSUPPORTED;
+    if (!weir_kv_compact_is_sound(args)) return WEIR_EINVAL;
+    const weir_kv_compact_segment *const segments = args->segments;
+    const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
+    const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t        n_sinks = args->sinks.n_pages;
+    int64_t              columns = most_columns(args, (weir_kv_pair){ k_others, v_others });
+    if (n_sinks > 0 && most_columns(args, args->sinks.pair) > columns) columns = most_columns(args, args->sinks.pair);
+    const int64_t per_head = (columns + COLUMNS - 1) / COLUMNS, n_units = n_segments * n_kv_heads * per_head;
+    if (n_units <= 0) return WEIR_OK;
+
+    TEAMS(n_units, segments)
+    {
+        TEAM_LANES
+        for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
+            const weir_kv_compact_segment *const segment = segments + u / per_head / n_kv_heads;
+            const int64_t                        head = u / per_head % n_kv_heads, first = u % per_head * COLUMNS;
+            void *const *const                   pages = segment->pages + head * segment->page_stride;
+            const int32_t *const                 keep = segment->keep + head * segment->keep_stride;
+            const int32_t    n = segment->n_keep[head], end = n_sinks * WEIR_PAGE_TOKENS < n ? n_sinks * WEIR_PAGE_TOKENS : n;
+            const moved_rows sinks = { { k_sinks, v_sinks }, keep, 0, end }, others = { { k_others, v_others }, keep, end, n };
+            if (end > 0) move_columns(pages, &sinks, key_dim, value_dim, first, lane_thread());
+            move_columns(pages, &others, key_dim, value_dim, first, lane_thread());
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Tolerance: bytes are moved. */
+extern const weir_kernel WEIR_K_ROW(kv_compact);
+const weir_kernel        WEIR_K_ROW(kv_compact) = {
+           .op = WEIR_OP_KV_COMPACT,
+           .backend = WEIR_BACKEND_OMP,
+           .name = WEIR_K_NAME("kv_compact"),
+           .atol = 0.0,
+           .rtol = 0.0,
+           .reject = reject,
+           .run = WEIR_K(kv_compact),
+};
