@@ -67,11 +67,16 @@ void session_index_add(weir_sessions *sessions, const char *name, const weir_ses
     (void)pthread_mutex_unlock(&sessions->folder_lock);
 }
 
+void session_index_forget(weir_sessions *sessions, const char *name)
+{
+    for (int32_t i = 0; i < sessions->n_entries; i++)
+        if (strcmp(sessions->entries[i].name, name) == 0) sessions->entries[i] = sessions->entries[--sessions->n_entries];
+}
+
 static void forget(weir_sessions *s, const char *name)
 {
     (void)pthread_mutex_lock(&s->folder_lock);
-    for (int32_t i = 0; i < s->n_entries; i++)
-        if (strcmp(s->entries[i].name, name) == 0) s->entries[i] = s->entries[--s->n_entries];
+    session_index_forget(s, name);
     (void)pthread_mutex_unlock(&s->folder_lock);
 }
 
@@ -151,7 +156,7 @@ void session_index_close(weir_sessions *sessions)
 
 /* ---- finding ------------------------------------------------------------------------------------------------------- */
 typedef struct prompt {
-    const int32_t *tokens;
+    const int32_t *tokens; /* [n_tokens], all but its last */
     int32_t        n_tokens, n_levels;
     const char    *salt;
     uint64_t       starts[LEVELS];
@@ -261,10 +266,11 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
 
 void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt)
 {
-    prompt    p = { .tokens = tokens, .n_tokens = n_tokens, .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
-    candidate list[CANDIDATES];
-    if (sessions->entries == NULL || n_tokens < WEIR_SAVED_TOKENS || strlen(p.salt) > WEIR_PREFIX_SALT) return;
-    p.n_levels = hash_starts(p.starts, tokens, n_tokens, p.salt);
+    const int32_t n_reused = n_tokens - 1; /* one token must stay to compute: a state after the last one is of no use */
+    prompt        p = { .tokens = tokens, .n_tokens = n_reused, .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
+    candidate     list[CANDIDATES];
+    if (sessions->entries == NULL || n_reused < WEIR_SAVED_TOKENS || strlen(p.salt) > WEIR_PREFIX_SALT) return;
+    p.n_levels = hash_starts(p.starts, tokens, n_reused, p.salt);
     const int32_t n = find_candidates(sessions, &p, list);
     if (n == 0) return;
     (void)pthread_mutex_lock(&sessions->lock);

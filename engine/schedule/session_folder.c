@@ -123,14 +123,15 @@ weir_status session_folder_list(const weir_sessions *sessions, weir_session_info
 }
 
 /* ---- room ---------------------------------------------------------------------------------------------------------- */
-static void drop_file(const weir_sessions *sessions, const char *name)
+/* Folder locked. */
+static void drop_file(weir_sessions *sessions, const char *name)
 {
     session_path path;
-    if (session_path_of(path, sessions, name, NULL) == WEIR_OK) (void)unlink(path);
+    if (session_path_of(path, sessions, name, NULL) == WEIR_OK && unlink(path) == 0) session_index_forget(sessions, name);
 }
 
 /* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all that there is. */
-static weir_status make_room_in(const weir_sessions *sessions, weir_session_info *list, size_t n_files, const session_pending *other,
+static weir_status make_room_in(weir_sessions *sessions, weir_session_info *list, size_t n_files, const session_pending *other,
                                 const char *name, size_t n_bytes, weir_error *error)
 {
     int64_t bytes = (int64_t)(n_bytes + other->bytes), n = other->name[0] != '\0' ? 2 : 1;
@@ -162,8 +163,7 @@ static weir_status make_room_in(const weir_sessions *sessions, weir_session_info
     return WEIR_OK;
 }
 
-static weir_status make_room(const weir_sessions *sessions, const session_pending *other, const char *name, size_t n_bytes,
-                             weir_error *error)
+static weir_status make_room(weir_sessions *sessions, const session_pending *other, const char *name, size_t n_bytes, weir_error *error)
 {
     weir_session_info *list = NULL;
     size_t             n = 0;
@@ -216,7 +216,7 @@ static bool is_beginning(const weir_sessions *sessions, const weir_session_info 
     return is;
 }
 
-void session_folder_drop_beginnings(const weir_sessions *sessions, const weir_session_text *text, const char *name)
+void session_folder_drop_beginnings(weir_sessions *sessions, const weir_session_text *text, const char *name)
 {
     weir_session_info *list = NULL;
     size_t             n = 0;
@@ -224,7 +224,10 @@ void session_folder_drop_beginnings(const weir_sessions *sessions, const weir_se
     for (size_t i = 0; i < n; i++) {
         const weir_session_info *const info = &list[i];
         if (!info->is_automatic || info->problem != WEIR_OK || strcmp(info->name, name) == 0) continue;
-        if (info->n_tokens <= text->n_tokens && is_beginning(sessions, info, text)) drop_file(sessions, info->name);
+        if (info->n_tokens > text->n_tokens || !is_beginning(sessions, info, text)) continue;
+        (void)pthread_mutex_lock(&sessions->folder_lock);
+        drop_file(sessions, info->name);
+        (void)pthread_mutex_unlock(&sessions->folder_lock);
     }
     weir_memory_give(list);
 }

@@ -51,12 +51,12 @@ WEIR_MUST_CHECK weir_status session_folder_make_room(weir_sessions *sessions, in
                                                      weir_error *error);
 void                        session_folder_done(weir_sessions *sessions, int writer);
 /* Deletes automatic files whose text is the beginning of this one, other than `name`. */
-void session_folder_drop_beginnings(const weir_sessions *sessions, const weir_session_text *text, const char *name);
+void session_folder_drop_beginnings(weir_sessions *sessions, const weir_session_text *text, const char *name);
 
 /* sessions.c */
 /* auto-DIGEST, so that the same text has the same file. */
 void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt);
-/* An automatic file of this text that can be used: it is marked as used now. */
+/* An automatic file of this text that can be used and has as many states, or more: memory may have lost some since. It is marked as used now. */
 bool                        session_is_there(const weir_sessions *sessions, const char *name, const weir_session_text *text);
 WEIR_MUST_CHECK weir_status session_write_text(weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
                                                weir_session_result *result, weir_error *error);
@@ -71,3 +71,4 @@ size_t                      session_index_bytes(int32_t limit);
 WEIR_MUST_CHECK weir_status session_index_open(weir_sessions *sessions, weir_error *error); /* of the files that are there */
 void                        session_index_close(weir_sessions *sessions);
 void                        session_index_add(weir_sessions *sessions, const char *name, const weir_session_text *text);
+void                        session_index_forget(weir_sessions *sessions, const char *name); /* its file is gone; folder locked */

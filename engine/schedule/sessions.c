@@ -315,7 +315,7 @@ bool session_is_there(const weir_sessions *sessions, const char *name, const wei
     weir_session_reader *reader = NULL;
     if (session_path_of(path, sessions, name, NULL) != WEIR_OK || weir_session_open(&reader, path, NULL) != WEIR_OK) return false;
     const weir_session_header *const header = weir_session_header_of(reader);
-    const bool is = header->is_automatic && header->n_tokens == text->n_tokens && header->n_states == text->n_states &&
+    const bool is = header->is_automatic && header->n_tokens == text->n_tokens && header->n_states >= text->n_states &&
                     weir_session_check(reader, &sessions->identity, NULL) == WEIR_OK && utimensat(AT_FDCWD, path, NULL, 0) == 0;
     weir_session_close(reader);
     return is;
@@ -517,9 +517,13 @@ weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir
 {
     session_path path;
     WEIR_TRY(session_path_of(path, sessions, name, error));
-    if (unlink(path) == 0) return WEIR_OK;
-    if (errno == ENOENT) return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
-    return weir_error_set(error, WEIR_EIO, "%s: cannot delete: %s", path, strerror(errno));
+    (void)pthread_mutex_lock(&sessions->folder_lock);
+    const int reason = unlink(path) == 0 ? 0 : errno;
+    if (reason == 0) session_index_forget(sessions, name);
+    (void)pthread_mutex_unlock(&sessions->folder_lock);
+    if (reason == 0) return WEIR_OK;
+    if (reason == ENOENT) return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
+    return weir_error_set(error, WEIR_EIO, "%s: cannot delete: %s", path, strerror(reason));
 }
 
 weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error)

@@ -172,6 +172,73 @@ TEST_F(Pressure, FilesOfAnEarlierProcessAreFound)
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
 
+// What memory has of a prompt is no use past its last token but one: a state after all of it does not stand in for the file.
+TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
+{
+    start("tq");
+    const auto text = prompt(1, LONG);
+    auto       longer = text;
+    longer.push_back(5);
+    const auto answer = run(text);
+    fill(2);
+    ASSERT_GT(stats().dropped_tokens, 0);
+    Call call(longer, 1);
+    call.request.cache_prompt = true;
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+    call.wait();
+    ASSERT_EQ(call.usage.n_cached, 0) << "nobody looked for a file";
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
+    EXPECT_EQ(stats().found_texts, 1);
+}
+
+// A text that came back with fewer states than its file has leaves the file as it is.
+TEST_F(Pressure, AFileKeepsItsStates)
+{
+    start("tq");
+    const auto text = prompt(1, LONG);
+    const auto answer = run(text);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string      one = "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots) + "B";
+    stop();
+    start("tq", { one.c_str() });
+    ASSERT_EQ(weir_engine_restore_sessions(engine_), 1);
+    ASSERT_EQ(stats().kept_states, 1);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+    stop();
+    start("tq");
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
+}
+
+// The index has room for as many files as the folder: those that are gone, replaced or deleted, do not push out one that is there.
+TEST_F(Pressure, FilesThatAreGoneLeaveTheIndex)
+{
+    for (const bool by_hand : { false, true }) {
+        start("qwen3", { "sessions.limit=3" });
+        const auto text = prompt(1, LONG);
+        const auto answer = run(text);
+        EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+        stop();
+        start("qwen3", { "sessions.limit=3" });
+        const std::string own = list().at(0).name;
+        auto              grown = prompt(2, LONG);
+        for (int i = 0; i < 5; i++) { // each file takes the place of the one before
+            const auto next = run(grown);
+            grown.insert(grown.end(), next.begin(), next.end());
+            EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+            ASSERT_EQ(list().size(), 2u);
+            for (const auto &info : list())
+                if (by_hand && info.name != own) EXPECT_EQ(weir_sessions_delete(sessions_, info.name, &error_), WEIR_OK) << error_.text;
+        }
+        EXPECT_EQ(run(text), answer);
+        EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
+        stop();
+        std::filesystem::remove_all(folder_);
+    }
+}
+
 TEST_F(Pressure, ShortTextsAreNotWorthAFile)
 {
     start("tq");
