@@ -1,5 +1,6 @@
 /* engine/cli/dispatch.c - from argv to a command's run function, with the files that come with the program found. */
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -219,6 +220,7 @@ static int print_help(const weir_program *program, int argc, const char *const *
 int weir_main(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file as large as `ulimit -f` allows is an error of that write, not the end of the process */
     if (program->fixed != NULL) {
         const weir_command *const command = find_command(program->commands, program->n_commands, 1, &program->fixed, &n_words);
         WEIR_ASSERT(command != NULL);

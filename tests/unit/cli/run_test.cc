@@ -1,5 +1,6 @@
 /* Commands as a user runs them, on the demo model and copies of it: where input comes from, and what a bad chat template may stop. */
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -344,6 +345,20 @@ TEST(Session, ATextIsSavedContinuedListedAndDeleted)
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "../x" }).code, 2);
     EXPECT_EQ(run({ "session", "list", "--dir", folder }).out, "");
     EXPECT_EQ(run({ "session", "list" }).code, 2);
+}
+
+TEST(Limits, AFileThatMayNotGrowIsAnError)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/large.safetensors";
+    rlimit            before;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit small = { 8192, before.rlim_max };
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const Outcome outcome = run({ "logits", "--model", demo, "--tokens", "1,2,3", "--out", path });
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_SAYS(outcome.err, "File too large");
+    EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 } // namespace
