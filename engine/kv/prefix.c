@@ -783,7 +783,29 @@ static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
     return n;
 }
 
-bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t least, weir_sequence *sequence,
+/* So many, or half of all, can be lent before one that was used at `use` or since. */
+static bool has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
+{
+    const int32_t half = p->limits.n_snapshots / 2;
+    int32_t       n = 0;
+    for (const slot *s = p->slots; s < p->slots + p->limits.n_snapshots; s++)
+        n += s->state == SLOT_FREE || (s->state == SLOT_KEPT && s->pins == 0 && s->last_use < use);
+    return n >= (n_states < half ? n_states : half);
+}
+
+bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states) { return has_states_before(prefix, n_states, 0); }
+
+/* When the state of this text that goes first was used. */
+static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
+{
+    uint64_t use = p->nodes[leaf].last_use;
+    for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
+            if (p->slots[s].last_use < use) use = p->slots[s].last_use;
+    return use;
+}
+
+bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least, weir_sequence *sequence,
                             char salt[WEIR_PREFIX_SALT + 1])
 {
     const int32_t n = (int32_t)node_count(&prefix->limits);
@@ -800,7 +822,7 @@ bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t l
         if (run->parent == NONE || run->n_tokens == 0 || run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i)) continue;
         *(is_sink(prefix, i) ? &before.sinks : &before.others) += prefix->heads;
     }
-    if (weir_kv_pages_fit(wanted, before)) return false;
+    if (weir_kv_pages_fit(wanted, before) && has_states_before(prefix, n_states, use_of_states(prefix, found))) return false;
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     return true;
 }

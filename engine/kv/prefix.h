@@ -92,9 +92,12 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
 
 /* ---- texts that will be dropped, for what saves them before ---- */
 /* Of the texts that nobody uses and that have `least` tokens or more which nobody has tried to save and no other text has, the least recently used one, if
- * it will go before so many pages are free: its tokens become those of a clear sequence. Costs a pass over the tree. */
-bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t least, weir_sequence *sequence,
+ * it will go before so many pages are free, or lose a state before so many are lent (or half of all): its tokens become those of a clear
+ * sequence. Costs a pass over the tree. */
+bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least, weir_sequence *sequence,
                             char salt[WEIR_PREFIX_SALT + 1]);
+/* So many states, or half of all, can be lent and no text loses one. */
+bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 /* The sequence shares the rows of its tokens up to where they can be continued, as weir_prefix_take does, but that counts as no use of them and
  * copies no state. Returns how many. */
 int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const char *salt);

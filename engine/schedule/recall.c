@@ -217,8 +217,8 @@ static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
     if (strcmp(found.salt, p->salt) != 0) n = 0;
     weir_memory_give(found.tokens);
     if (s->identity.state_bytes == 0) return n;
-    int32_t last = 0;
-    for (int32_t i = 0; i < found.n_states; i++)
+    int32_t last = 0; /* of the states that are restored */
+    for (int32_t i = found.n_states > s->most_states ? found.n_states - s->most_states : 0; i < found.n_states; i++)
         if (found.places[i] <= n) last = found.places[i];
     return last;
 }

@@ -182,11 +182,11 @@ void weir_saver_tend(weir_saver *s)
     weir_service *const     service = s->sessions->service;
     const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
     const int64_t           free = weir_kv_store_free_pages(service->store), written = kept.n_tokens + kept.dropped_tokens;
-    if (weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) ||
-        (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free))
-        return;
+    const bool              has_room =
+        weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) && weir_prefix_has_free_states(service->prefix, CHOICE_MARKS);
+    if (has_room || (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free)) return;
     for (int i = 0; i < TRIES; i++) {
-        if (!weir_prefix_endangered(service->prefix, s->reserve, WEIR_SAVED_TOKENS, &s->text.sequence, s->text.salt)) {
+        if (!weir_prefix_endangered(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->text.sequence, s->text.salt)) {
             s->seen_tokens = written;
             s->seen_free = free;
             return;

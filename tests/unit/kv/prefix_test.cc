@@ -298,9 +298,9 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_sequence s = sequence({});
     char          salt[WEIR_PREFIX_SALT + 1];
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 8), 192, &s, salt)) << "so many are free";
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 321, &s, salt)) << "no text is that long";
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 9), 192, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 8), 0, 192, &s, salt)) << "so many are free";
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 321, &s, salt)) << "no text is that long";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 9), 0, 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
     EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
     EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, salt), 320);
@@ -311,8 +311,8 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_prefix_tried(prefix_, s.tokens, 320, 320, salt);
     weir_sequence_clear(&s);
     sound();
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 13), 192, &s, salt)) << "five blocks go before the next text";
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 14), 192, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 13), 0, 192, &s, salt)) << "five blocks go before the next text";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 14), 0, 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
     EXPECT_STREQ(salt, "mine");
     weir_sequence_clear(&s);
@@ -325,18 +325,18 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     keep(text(320, 2), "mine");
     weir_prefix_tried(prefix_, text(320, 2).data(), 320, 320, "mine");
     keep(text(448, 2), "mine");
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 129, &s, salt));
-    EXPECT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 128, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 129, &s, salt));
+    EXPECT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
     weir_sequence_clear(&s);
     weir_prefix_tried(prefix_, text(128, 3).data(), 128, 0, nullptr);
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 128, &s, salt));
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 448);
     weir_sequence_clear(&s);
     Text other = text(448, 2);
     for (size_t i = 384; i < other.size(); i++) other[i] = -1;
     keep(other, "mine");
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 128, &s, salt));
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
     weir_sequence_close(&s);
 }
 

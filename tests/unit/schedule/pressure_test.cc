@@ -192,6 +192,36 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
     EXPECT_EQ(stats().found_texts, 1);
 }
 
+// Without a state nothing can continue the text of a recurrent model: it is saved before it loses them, though there are pages for all. One
+// state of a file comes back of 6 that are kept, after the answer: for the prompt alone the file is no use.
+TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
+{
+    for (const int n_states : { 8, 6 }) {
+        start("tq");
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        const size_t           each = plan->snapshots / (size_t)plan->n_snapshots;
+        const std::string      states = "memory.snapshots=" + std::to_string(each * (size_t)n_states) + "B";
+        stop();
+        start("tq", { states.c_str() });
+        const auto text = prompt(1, LONG);
+        const auto answer = run(text);
+        settle();
+        EXPECT_EQ(stats().saved_texts, 0);
+        for (int i = 0; i < 4; i++) {
+            (void)run(prompt(2 + i, 40));
+            settle();
+        }
+        ASSERT_EQ(stats().dropped_tokens, 0);
+        EXPECT_EQ(stats().saved_texts, 1);
+        EXPECT_EQ(stats().kept_states, n_states);
+        EXPECT_EQ(run(text), answer);
+        EXPECT_EQ(usage_.n_cached, n_states == 8 ? LONG - 1 : 0) << usage_.reuse;
+        EXPECT_EQ(stats().found_texts, n_states == 8 ? 1 : 0);
+        stop();
+        std::filesystem::remove_all(folder_);
+    }
+}
+
 // A text that came back with fewer states than its file has leaves the file as it is.
 TEST_F(Pressure, AFileKeepsItsStates)
 {
