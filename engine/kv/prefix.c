@@ -23,7 +23,7 @@ typedef struct node {
 } node;
 _Static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
 
-typedef enum slot_state { SLOT_FREE, SLOT_LENT, SLOT_KEPT } slot_state;
+typedef enum slot_state { SLOT_FREE, SLOT_LENT, SLOT_KEPT, SLOT_LEFT /* by its node: free when nobody pins it */ } slot_state;
 typedef struct slot {
     slot_state state;
     int32_t    node, next, offset; /* of the node's tokens, 1 .. 64 */
@@ -167,11 +167,10 @@ static int32_t slot_of(const weir_prefix *p, const float *state)
 
 static void unlink_slot(weir_prefix *p, int32_t index)
 {
-    WEIR_ASSERT(p->slots[index].pins == 0);
     int32_t *at = &p->nodes[p->slots[index].node].snapshot;
     while (*at != index) at = &p->slots[*at].next;
     *at = p->slots[index].next;
-    p->slots[index].state = SLOT_FREE;
+    p->slots[index].state = p->slots[index].pins > 0 ? SLOT_LEFT : SLOT_FREE;
     p->stats.n_snapshots--;
 }
 
@@ -663,7 +662,7 @@ static int by_place(const void *a, const void *b)
     return (left->at > right->at) - (left->at < right->at);
 }
 
-/* States of all children count, as they do for weir_prefix_take. */
+/* States of all children count, as they do for weir_prefix_take: one may be on a run of another text, which can be dropped meanwhile. */
 int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, weir_prefix_mark *marks, int32_t most)
 {
     int32_t n = 0, before = 0, same = RUN, parent = find_salt(prefix, salt_text(salt));
@@ -694,7 +693,7 @@ void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_mark *marks, int32
     for (const weir_prefix_mark *mark = marks; mark < marks + n_marks; mark++) {
         slot *const pinned = &prefix->slots[slot_of(prefix, mark->state)];
         WEIR_ASSERT(pinned->pins > 0);
-        pinned->pins--;
+        if (--pinned->pins == 0 && pinned->state == SLOT_LEFT) pinned->state = SLOT_FREE;
     }
 }
 

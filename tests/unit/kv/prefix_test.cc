@@ -582,6 +582,40 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     sound();
 }
 
+// A pinned state may be on a run of another text, whose pages nobody holds: it goes, the state stays as long as it is pinned.
+TEST_P(Prefix, PinnedStatesOutliveTheirText)
+{
+    open(4 * 8, 20, 4);
+    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
+    if (!GetParam().has_states) return;
+    const Text a = text(200, 1);
+    Text       other = text(128, 2);
+    std::copy(a.begin(), a.begin() + 30, other.begin());
+    keep(other, nullptr, { 30 });
+    keep(a, nullptr, {});
+    weir_sequence s = sequence(a);
+    ASSERT_EQ(weir_prefix_take(prefix_, &s, nullptr, 200).n_rows, 200);
+    weir_prefix_mark marks[4];
+    ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, marks, 4), 2);
+    ASSERT_EQ(marks[0].at, 30);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 4)));
+    sound();
+    std::vector<float *> lent;
+    for (float *state = weir_prefix_lend(prefix_); state != nullptr; state = weir_prefix_lend(prefix_)) lent.push_back(state);
+    EXPECT_EQ(lent.size(), 2u) << "two are pinned";
+    for (float *const state : lent) memset(state, 0, state_bytes);
+    uint64_t value;
+    memcpy(&value, marks[0].state, sizeof value);
+    EXPECT_EQ(value, digest(a.data(), 30));
+    weir_prefix_unpin(prefix_, marks, 2);
+    float *const freed = weir_prefix_lend(prefix_);
+    EXPECT_EQ(freed, marks[0].state);
+    lent.push_back(freed);
+    for (float *const state : lent) weir_prefix_give_back(prefix_, state);
+    weir_sequence_close(&s);
+    sound();
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Prefix,
                          ::testing::Values(Kind{ false, false }, Kind{ true, false }, Kind{ false, true }, Kind{ true, true }),
                          [](const auto &info) {
