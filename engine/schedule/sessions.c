@@ -287,10 +287,12 @@ weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish 
     WEIR_TRY(check_wish(sessions, save, error));
     WEIR_TRY(begin(sessions, error));
     wish w = { .sessions = sessions, .save = save };
+    weir_saver_pause(sessions->saver); /* what it writes takes room that is wanted here; written, it can give way */
     weir_service_call(sessions->service, take_wished, &w);
     weir_status status = w.status == WEIR_OK ? write_shared(sessions, save->name, false, result, error)
                                              : weir_error_set(error, w.status, "nothing to save as %s: %s", save->name, w.hit.reason);
     weir_service_call(sessions->service, let_go, sessions);
+    weir_saver_resume(sessions->saver);
     end(sessions);
     if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
     return status;
@@ -341,8 +343,8 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     enum { SHORTEST = WEIR_PAGE_TOKENS };
     weir_prefix_cursor cursor = { 0 };
     int32_t            n = 0;
-    weir_saver_pause(sessions->saver);
     (void)pthread_mutex_lock(&sessions->lock);
+    weir_saver_pause(sessions->saver);
     for (int32_t tried = 0; tried < sessions->limit;) {
         wish w = { .sessions = sessions, .cursor = &cursor };
         weir_service_call(sessions->service, take_next, &w);
@@ -354,8 +356,8 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
         weir_service_call(sessions->service, let_go, sessions);
         if (w.status == WEIR_ENOTFOUND) break;
     }
-    (void)pthread_mutex_unlock(&sessions->lock);
     weir_saver_resume(sessions->saver);
+    (void)pthread_mutex_unlock(&sessions->lock);
     return n;
 }
 
