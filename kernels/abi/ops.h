@@ -220,10 +220,11 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's position (and p > position - window if window > 0)
  * The rows of the batch are already in the pages (kv_write ran before). Rows read open pages as kernels/abi/kv_format.h says: a format that needs them
  * has one for every page that a row of the batch lies in.
- * pieces : with `carry`, a call covers the splits [first_split, end_split) only, of the rows that see them, and only their pages are read. Calls with the
- *          same q follow each other from first_split 0 upwards without gaps; between them the carry holds maximum, sum and value of each row and head,
- *          in a form that is the kernel's own: all calls go to one kernel. The last call (is_last) writes `out`, the others do not touch it.
- *          Any partition gives the bits of one call.
+ * pieces : with `carry`, a call covers the splits [first_split, end_split) only, of the rows that see them, and only their pages are read. What the carry
+ *          holds is in kernels/abi/attention_carry.h; all calls for a row go to one kernel. The last call (is_last) writes `out`, the others do not
+ *          touch it. Calls with the same q that follow each other from first_split 0 upwards without gaps, and hand the carry on, have the bits of one call,
+ *          whatever the partition. Calls with carries of their own, cleared before, may come in any order and place; their carries are joined, and a last
+ *          call without splits writes `out`: that agrees to rounding.
  * shapes : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with out_stride, heads contiguous; carry [T, H, 2 + value_dim]
  * order  : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions aligned to 1024, merged in ascending
  *          order. All depend on absolute positions only, so prefill, decode and any batch give the same bits.                   */

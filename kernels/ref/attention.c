@@ -44,7 +44,7 @@ static double score(const ref_row *row, int64_t position)
     double sum = 0.0;
     load(row, position, WEIR_KV_K, key);
     for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
-    return sum * (double)row->args->scale;
+    return sum * (double)row->args->scale * 1.4426950408889634; /* log2(e): weights are powers of two, as the carry's */
 }
 
 /* Positions [first, end) of one split join the row. */
@@ -54,14 +54,14 @@ static void attend_split(ref_row *row, int64_t first, int64_t end)
     double        scores[SPLIT], values[DIM_MAX] = { 0 }, maximum = -INFINITY, sum = 0.0;
     for (int64_t p = first; p < end; p++) maximum = fmax(maximum, scores[p - first] = score(row, p));
     for (int64_t p = first; p < end; p++) {
-        const double weight = exp(scores[p - first] - maximum);
+        const double weight = exp2(scores[p - first] - maximum);
         float        value[DIM_MAX];
         load(row, p, WEIR_KV_V, value);
         sum += weight;
         for (int64_t d = 0; d < value_dim; d++) values[d] += weight * (double)value[d];
     }
     const float  highest = fmaxf(row->maximum, (float)maximum);
-    const double keep = exp((double)row->maximum - (double)highest), add = exp(maximum - (double)highest);
+    const double keep = exp2((double)row->maximum - (double)highest), add = exp2(maximum - (double)highest);
     for (int64_t d = 0; d < value_dim; d++) row->value[d] = (float)((double)row->value[d] * keep + values[d] * add);
     row->sum = (float)((double)row->sum * keep + sum * add);
     row->maximum = highest;

@@ -1,8 +1,10 @@
 /* tests/golden/attention_golden.cc - attention over pages (attn.safetensors): every case that is a softmax over some rows of a sequence.
  * Windows come from the kernel; sinks and kept sets are rows gathered side by side, as a policy leaves them. */
 #include <cmath>
+#include <map>
 #include <numeric>
 
+#include "kernels/abi/attention_carry.h"
 #include "tests/golden/kernel_rows.h"
 #include "tests/golden/kv_golden.h"
 
@@ -72,9 +74,9 @@ struct Queries {
 
 using Call = std::vector<weir_kv_segment>;
 
-/* The calls one after the other on every kernel; the result is [T, H, value_dim]. */
+/* The calls one after the other on every kernel; the results are [T, H, value_dim], and the carries [T, H, 2 + value_dim] of another run. */
 void attend(const Heads &h, const Queries &q, const std::vector<Call> &calls,
-            const std::function<void(const std::string &, const Floats &)> &then)
+            const std::function<void(const std::string &, const Floats &out, const Floats &carries)> &then)
 {
     each_row(WEIR_OP_ATTENTION, [&](Row *row) {
         Floats              out(static_cast<size_t>(q.n_rows * h.n_heads * h.value_dim), NAN);
@@ -97,7 +99,15 @@ void attend(const Heads &h, const Queries &q, const std::vector<Call> &calls,
             args.n_segments = static_cast<int64_t>(call.size());
             if (!row->run(&args)) return;
         }
-        then(row->name(), out);
+        Floats carries(static_cast<size_t>(q.n_rows * h.n_heads * weir_attention_carry_floats(h.value_dim)), NAN);
+        args.carry = carries.data();
+        args.end_split = INT32_MAX;
+        for (const Call &call : calls) {
+            args.segments = call.data();
+            args.n_segments = static_cast<int64_t>(call.size());
+            if (!row->run(&args)) return;
+        }
+        then(row->name(), out, carries);
     });
 }
 
@@ -111,6 +121,23 @@ Floats heads_first(const Floats &x, int64_t n_rows, int64_t n_heads, int64_t dim
             out.insert(out.end(), from, from + dim);
         }
     return out;
+}
+
+/* Scores of a kernel are f32, and steep ones have hundreds: beside what the file allows, two units in the last place. */
+Tolerance of_scores(const KvFile &file, const std::string &tensor)
+{
+    Tolerance tolerance = file.tolerance(tensor);
+    tolerance.rtol = std::max(tolerance.rtol, 0x1p-22);
+    return tolerance;
+}
+
+/* Of carries [T, H, 2 + value_dim]: [T, H]. */
+Floats sums_of(const Floats &carries, int64_t value_dim)
+{
+    Floats sums;
+    for (size_t at = 0; at < carries.size(); at += static_cast<size_t>(weir_attention_carry_floats(value_dim)))
+        sums.push_back(static_cast<float>(weir_attention_carry_lse(&carries[at])));
+    return sums;
 }
 
 void check_heads(const Heads &h)
@@ -149,8 +176,11 @@ struct One {
     Source  keys() const { return { k.data(), m * heads.key_dim, heads.key_dim }; }
     Source  values() const { return { v.data(), m * heads.value_dim, heads.value_dim }; }
     Queries queries() const { return { q.data(), heads.key_dim, n * heads.key_dim, n }; }
-    void    compare(Check *check, const std::string &how, const Floats &out) const
+    void    compare(Check *check, const std::string &how, const Floats &out, const Floats &carries) const
     {
+        if (file->tensors.has(name + ".lse"))
+            check->close(how + " " + name + ".lse", heads_first(sums_of(carries, heads.value_dim), n, heads.n_heads, 1),
+                         file->tensors.need_floats(name + ".lse"), of_scores(*file, name + ".lse"));
         check->close(how + " " + name + ".out", heads_first(out, n, heads.n_heads, heads.value_dim),
                      file->tensors.need_floats(name + ".out"), file->tolerance(name + ".out"));
     }
@@ -169,7 +199,8 @@ void run_full(const One &one, Check *check)
     const Sequence sequence(one.heads, one.keys(), one.values(), every_row(one.m));
     Call           all;
     for (int32_t t = 0; t < one.n; t++) all.push_back(sequence.segment(t, 1, sequence.n_rows() - 1));
-    attend(one.heads, one.queries(), { all }, [&](const std::string &how, const Floats &out) { one.compare(check, how, out); });
+    attend(one.heads, one.queries(), { all },
+           [&](const std::string &how, const Floats &out, const Floats &carries) { one.compare(check, how, out, carries); });
 }
 
 /* A prompt in pieces, with the window of the heads: query t is the token at position t. */
@@ -181,7 +212,8 @@ void run_causal(const One &one, int64_t piece, Check *check)
     for (int64_t at = 0; at < one.n; at += piece)
         calls.push_back(
             { sequence.segment(static_cast<int32_t>(at), static_cast<int32_t>(std::min(piece, one.n - at)), static_cast<int32_t>(at)) });
-    attend(one.heads, one.queries(), calls, [&](const std::string &how, const Floats &out) { one.compare(check, how, out); });
+    attend(one.heads, one.queries(), calls,
+           [&](const std::string &how, const Floats &out, const Floats &carries) { one.compare(check, how, out, carries); });
 }
 
 /* Each query has a sequence of its own, of the rows that it sees. */
@@ -199,7 +231,8 @@ void run_gathered(One one, const std::function<bool(int64_t query, int64_t key)>
         sequences.emplace_back(one.heads, one.keys(), one.values(), rows);
         all.push_back(sequences.back().segment(static_cast<int32_t>(t), 1, sequences.back().n_rows() - 1));
     }
-    attend(one.heads, one.queries(), { all }, [&](const std::string &how, const Floats &out) { one.compare(check, how, out); });
+    attend(one.heads, one.queries(), { all },
+           [&](const std::string &how, const Floats &out, const Floats &carries) { one.compare(check, how, out, carries); });
 }
 
 void run_one(KvFile *file, const std::string &name, const json_t *fields, Check *check)
@@ -264,9 +297,13 @@ void run_paged(KvFile *file, const std::string &name, Check *check)
                                Source{ values.data(), heads.value_dim, heads.n_kv_heads * heads.value_dim }, every_row(length));
         all.push_back(sequences.back().segment(static_cast<int32_t>(s), 1, static_cast<int32_t>(length - 1)));
     }
-    attend(heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, n }, { all }, [&](const std::string &how, const Floats &out) {
-        check->close(how + " " + name + ".out", out, t.need_floats(name + ".out"), file->tolerance(name + ".out"));
-    });
+    attend(heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, n }, { all },
+           [&](const std::string &how, const Floats &out, const Floats &carries) {
+               check->close(how + " " + name + ".out", out, t.need_floats(name + ".out"), file->tolerance(name + ".out"));
+               if (t.has(name + ".lse"))
+                   check->close(how + " " + name + ".lse", sums_of(carries, heads.value_dim), t.need_floats(name + ".lse"),
+                                of_scores(*file, name + ".lse"));
+           });
 }
 
 /* Prefill chunks and decode rows of several sequences in one call: cu_q and cu_k say where each begins. */
@@ -296,27 +333,83 @@ void run_mixed(KvFile *file, const std::string &name, Check *check)
         all.push_back(sequences.back().segment(cu_q[s], n, length - n));
     }
     attend(heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, q_shape[0] }, { all },
-           [&](const std::string &how, const Floats &out) {
+           [&](const std::string &how, const Floats &out, const Floats &carries) {
                check->close(how + " " + name + ".out", out, t.need_floats(name + ".out"), file->tolerance(name + ".out"));
+               if (t.has(name + ".lse"))
+                   check->close(how + " " + name + ".lse", sums_of(carries, heads.value_dim), t.need_floats(name + ".lse"),
+                                of_scores(*file, name + ".lse"));
            });
 }
 
-/* One line for each kind of value that the kernel does not give. */
-void skip_partials(KvFile *file)
+/* Tiles of keys, each a text of its own whose last token every query is: (m, l, o) of each, and what they join to from the last to the first. */
+void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Check *check)
 {
-    const auto skip = [file](const std::string &what, const std::string &why) {
-        if (file->counts->wants(file->label(what))) file->counts->skip(file->label(what), why);
-    };
-    const char   *name;
-    const json_t *ignored;
-    size_t        n_sums = 0;
-    json_object_foreach(json_object_get(const_cast<json_t *>(file->entry), "tensors"), name, ignored)
-    {
-        const std::string tensor = name;
-        if (tensor.size() > 4 && tensor.compare(tensor.size() - 4, 4, ".lse") == 0) n_sums++;
+    const One                     one(file, name, fields);
+    const std::vector<int32_t>    cuts = file->tensors.need_integers(name + ".cuts");
+    const int64_t                 floats = weir_attention_carry_floats(one.heads.value_dim), n_rows = one.n * one.heads.n_heads;
+    std::map<std::string, Floats> m, l, o, joined; /* by kernel: [tile, H, n], [tile, H, n, value_dim]; carries [n, H] */
+    for (size_t tile = cuts.size() - 1; tile-- > 0;) {
+        if (cuts[tile] < 0 || cuts[tile + 1] < cuts[tile] || cuts[tile + 1] > one.m) throw Broken(name + ": tiles are not in order");
+        Ints rows;
+        for (int64_t row = cuts[tile]; row < cuts[tile + 1]; row++) rows.push_back(row);
+        const Sequence sequence(one.heads, one.keys(), one.values(), rows.empty() ? Ints{ 0 } : rows);
+        Call           all;
+        for (int32_t t = 0; t < one.n; t++) all.push_back(sequence.segment(t, 1, sequence.n_rows() - 1));
+        attend(one.heads, one.queries(), { all }, [&](const std::string &how, const Floats &, const Floats &full) {
+            Floats carries = full, maxima, sums, values;
+            for (int64_t row = 0; row < n_rows; row++) {
+                float *const carry = &carries[static_cast<size_t>(row * floats)];
+                if (rows.empty()) weir_attention_carry_clear(carry, one.heads.value_dim);
+                maxima.push_back(rows.empty() ? -1e30f : carry[0] * 0.69314718f);
+                sums.push_back(carry[1]);
+                values.insert(values.end(), carry + 2, carry + floats);
+            }
+            const auto put_first = [&](Floats *to, const Floats &x, int64_t dim) {
+                const Floats ordered = heads_first(x, one.n, one.heads.n_heads, dim);
+                to->insert(to->begin(), ordered.begin(), ordered.end());
+            };
+            put_first(&m[how], maxima, 1);
+            put_first(&l[how], sums, 1);
+            put_first(&o[how], values, one.heads.value_dim);
+            Floats &total = joined[how];
+            if (total.empty())
+                total = carries;
+            else
+                for (int64_t row = 0; row < n_rows; row++)
+                    weir_attention_carry_join(&total[static_cast<size_t>(row * floats)], &carries[static_cast<size_t>(row * floats)],
+                                              one.heads.value_dim);
+        });
     }
-    if (n_sums > 0) skip("lse", format("log-sum-exp of %zu cases: attention gives no log-sum-exp yet", n_sums));
-    if (file->tensors.has("split.m")) skip("split.partials", "m, l and o of each tile of keys: attention gives no partial results yet");
+    for (const auto &[how, total] : joined) {
+        Floats out;
+        for (int64_t row = 0; row < n_rows; row++)
+            for (int64_t d = 2; d < floats; d++)
+                out.push_back(total[static_cast<size_t>(row * floats + d)] / total[static_cast<size_t>(row * floats + 1)]);
+        one.compare(check, how + " joined", out, total);
+        check->close(how + " " + name + ".m", m[how], file->tensors.need_floats(name + ".m"), of_scores(*file, name + ".m"));
+        check->close(how + " " + name + ".l", l[how], file->tensors.need_floats(name + ".l"), file->tolerance(name + ".l"));
+        check->close(how + " " + name + ".o", o[how], file->tensors.need_floats(name + ".o"), file->tolerance(name + ".o"));
+    }
+    if (joined.empty()) throw Broken(name + ": no tile");
+}
+
+/* The example worked by hand: scores and values of width 1, partials (m, l, o), natural; joined in ascending and in descending order. */
+void run_example(const json_t *fields, Check *check)
+{
+    const json_t *const partials = json_object_get(fields, "partials");
+    const size_t        n = json_array_size(partials);
+    if (n == 0) throw Broken("the example has no partials");
+    for (const bool descends : { false, true }) {
+        float total[3];
+        weir_attention_carry_clear(total, 1);
+        for (size_t i = 0; i < n; i++) {
+            const json_t *const one = json_array_get(partials, descends ? n - 1 - i : i);
+            const auto          at = [&](size_t k) { return static_cast<float>(json_number_value(json_array_get(one, k))); };
+            const float         carry[3] = { at(0) * 1.44269504f, at(1), at(2) };
+            weir_attention_carry_join(total, carry, 1);
+        }
+        check->close("joined", { total[2] / total[1] }, { static_cast<float>(number_at(fields, "result", 0)) }, { 1e-6, 0, 0 });
+    }
 }
 
 } // namespace
@@ -336,11 +429,13 @@ void run_attention(KvFile *file)
         else if (t.has(name + ".cu_q"))
             file->counts->run(label, [&](Check *check) { run_mixed(file, name, check); });
         else if (t.has(name + ".out"))
-            file->counts->run(label, [&](Check *check) { run_one(file, name, fields, check); });
-        else if (file->counts->wants(label))
-            file->counts->skip(label, "worked by hand from partial results: attention gives no partial results yet");
+            file->counts->run(label, [&](Check *check) {
+                run_one(file, name, fields, check);
+                if (t.has(name + ".cuts")) run_tiles(file, name, fields, check);
+            });
+        else
+            file->counts->run(label, [&](Check *check) { run_example(fields, check); });
     }
-    skip_partials(file);
 }
 
 } // namespace golden

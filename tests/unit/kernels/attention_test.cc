@@ -1,4 +1,9 @@
 // tests/unit/kernels/attention_test.cc - attention against ref, and the promise that a row's bits depend on its own positions only.
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "kernels/abi/attention_carry.h"
 #include "tests/unit/kernels/support.h"
 
 namespace weir_test {
@@ -241,6 +246,44 @@ Floats attend_pieces(const weir_kernel &kernel, const Sequence &sequence, const 
         first_split = end;
     }
     return out;
+}
+
+// Every split by a call of its own, in any order, joined in any order.
+TEST(Attention, PartsJoinInAnyOrder)
+{
+    std::vector<const weir_kernel *> kernels = omp_rows(WEIR_OP_ATTENTION);
+    kernels.push_back(&weir_kernel_ref_attention);
+    std::mt19937 rng(3);
+    for (const Shape &shape :
+         { Shape{ 4, 1, 32, 32, 3300, 1, 0, WEIR_KV_F16, WEIR_KV_F16 }, Shape{ 4, 2, 32, 20, 2040, 40, 0, WEIR_KV_F32, WEIR_KV_BF16 },
+           Shape{ 2, 1, 64, 64, 3060, 20, 0, WEIR_KV_TURBO4, WEIR_KV_TURBO4 },
+           Shape{ 2, 2, 32, 32, 3500, 3, 1100, WEIR_KV_Q8_0, WEIR_KV_INT8 } }) {
+        const Sequence                     sequence(shape, 43);
+        const int32_t                      n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
+        const int64_t                      floats = weir_attention_carry_floats(shape.value_dim), n = shape.n_rows * shape.heads;
+        const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, shape.n_rows, shape.n_past) };
+        std::vector<int32_t>               order((size_t)n_splits);
+        std::iota(order.begin(), order.end(), 0);
+        for (const weir_kernel *kernel : kernels) {
+            const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
+            for (int trial = 0; trial < 3; trial++) {
+                std::shuffle(order.begin(), order.end(), rng);
+                Floats              total((size_t)(n * floats)), part(total.size()), out(whole.size(), NAN);
+                weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
+                for (int64_t row = 0; row < n; row++) weir_attention_carry_clear(&total[(size_t)(row * floats)], shape.value_dim);
+                for (const int32_t split : order) {
+                    for (int64_t row = 0; row < n; row++) weir_attention_carry_clear(&part[(size_t)(row * floats)], shape.value_dim);
+                    args.carry = part.data(), args.first_split = split, args.end_split = split + 1;
+                    ASSERT_EQ(run(*kernel, &args), WEIR_OK);
+                    for (int64_t row = 0; row < n; row++)
+                        weir_attention_carry_join(&total[(size_t)(row * floats)], &part[(size_t)(row * floats)], shape.value_dim);
+                }
+                args.carry = total.data(), args.first_split = args.end_split = n_splits, args.is_last = true;
+                ASSERT_EQ(run(*kernel, &args), WEIR_OK);
+                expect_close(out, whole, 2e-6, 2e-6, text(*kernel, shape));
+            }
+        }
+    }
 }
 
 // Decode, where splits are units of their own, prefill, where a unit walks them, rows that see different splits, windows that begin late.
