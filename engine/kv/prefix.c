@@ -787,8 +787,10 @@ static bool has_states_before(const weir_prefix *p, int32_t n_states, uint64_t u
 {
     const int32_t half = p->limits.n_snapshots / 2;
     int32_t       n = 0;
-    for (const slot *s = p->slots; s < p->slots + p->limits.n_snapshots; s++)
+    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
+        const slot *const s = &p->slots[i];
         n += s->state == SLOT_FREE || (s->state == SLOT_KEPT && s->pins == 0 && s->last_use < use);
+    }
     return n >= (n_states < half ? n_states : half);
 }
 

@@ -361,7 +361,7 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
             float *const         own = plan.partial ? call->partials + partials : NULL;
             const int64_t        later = u + lane_unit_step() < plan.n_units ? u + lane_unit_step() : u;
             const attention_unit unit = unit_of(call, segment, &plan, u, own), next = unit_of(call, segment, &plan, later, own);
-            attend_width(team, call, &unit, &next, tid);
+            attend_width(team, call, &unit, next.n_splits > 0 ? &next : &unit, tid); /* pages of other calls' splits may not be there */
         }
         u -= plan.n_units;
         partials += plan_partials(call, segment, &plan);
