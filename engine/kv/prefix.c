@@ -1,67 +1,14 @@
-/* One file past 600 lines: nodes, states and names keep each other's invariants, and every part of it reads all three. */
-#include "engine/kv/prefix.h"
-
+/* engine/kv/prefix.c - the tree itself: its memory, its nodes and states, which of them are used, taking and keeping. Texts as wholes are in
+ * prefix_texts.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/kv/prefix_internal.h"
 #include "engine/kv/residency.h"
-
-enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
-
-/* A run of tokens. Node FOREST holds the salts; a salt's node has its text in place of tokens and no pages. */
-typedef struct node {
-    int32_t  tokens[RUN];
-    int32_t  n_tokens; /* 0: a salt */
-    int32_t  depth; /* number of its pages in a text; -1: a salt */
-    int32_t  parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
-    int32_t  n_used; /* children that are marked as used */
-    int32_t  n_saved, n_tried; /* of its tokens, in a file; in one or in none for good */
-    int32_t  tip; /* its place in `tips`, NONE: not there */
-    bool     is_used; /* marked: a sequence used its pages when that was looked at last */
-    uint64_t last_use;
-} node;
-_Static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
-
-typedef enum slot_state { SLOT_FREE, SLOT_LENT, SLOT_KEPT, SLOT_LEFT /* by its node: free when nobody pins it */ } slot_state;
-typedef struct slot {
-    slot_state state;
-    int32_t    node, next, offset; /* of the node's tokens, 1 .. 64 */
-    int32_t    pins;
-    uint64_t   last_use;
-} slot;
-
-typedef struct name {
-    char    text[WEIR_PREFIX_NAME + 1]; /* "": free */
-    int32_t node, offset;
-} name;
-
-struct weir_prefix {
-    weir_kv_store     *store;
-    weir_ledger       *ledger;
-    weir_prefix_limits limits;
-    node              *nodes;  /* [n_nodes] */
-    void             **pages;  /* [n_nodes, heads] */
-    slot              *slots;  /* [n_snapshots] */
-    float             *states; /* [n_snapshots, snapshot_bytes] */
-    size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes;
-    int64_t            heads;
-    int32_t           *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
-    int32_t            n_tips;
-    int64_t            n_used;   /* marked nodes */
-    int64_t            n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
-    bool               is_paged; /* whole runs only (store.h 5) */
-    int32_t            free_node, parent_in_use; /* of the node that is being made: not dropped with its last text */
-    uint64_t           clock;
-    weir_prefix_stats  stats;
-    name               names[WEIR_PREFIX_NAMES];
-};
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 static int64_t heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
-
-/* The forest and some salts beside what was asked for. */
-static int64_t node_count(const weir_prefix_limits *limits) { return limits->n_nodes + 64; }
 
 static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
 {
@@ -122,12 +69,7 @@ weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledge
     return WEIR_OK;
 }
 
-static void **pages_of(const weir_prefix *p, int32_t index) { return p->pages + index * p->heads; }
-
 static const node *node_of(const weir_prefix *p, void *const *pages) { return &p->nodes[(pages - (void *const *)p->pages) / p->heads]; }
-
-/* Its pages are sinks. */
-static bool is_sink(const weir_prefix *p, int32_t index) { return p->nodes[index].depth < weir_kv_store_spec(p->store)->sinks.n_pages; }
 
 static void drop_pages(weir_prefix *p, int32_t index)
 {
@@ -153,18 +95,6 @@ void weir_prefix_close(weir_prefix *prefix)
 }
 
 /* ---- states -------------------------------------------------------------------------------------------------------- */
-static bool has_states(const weir_prefix *p) { return p->limits.snapshot_bytes > 0; }
-
-static float *state_of(const weir_prefix *p, int32_t index)
-{
-    return p->states + (size_t)index * (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float));
-}
-
-static int32_t slot_of(const weir_prefix *p, const float *state)
-{
-    return (int32_t)((size_t)(state - p->states) / (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
-}
-
 static void unlink_slot(weir_prefix *p, int32_t index)
 {
     int32_t *at = &p->nodes[p->slots[index].node].snapshot;
@@ -212,12 +142,6 @@ static void attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------------------------------- */
-/* Nobody but the tree uses its pages. */
-static bool is_idle(const weir_prefix *p, int32_t index)
-{
-    return p->heads == 0 || weir_kv_page_refs(p->store, pages_of(p, index)[0]) == 1;
-}
-
 /* ---- which nodes are used ----
  * References end without a word when a sequence lets its pages go, and begin only here: nodes are marked when a sequence takes or gives their
  * pages, and unmarked from the tips up when the count is asked for. What is above a used tip cannot be dropped, used or not. */
@@ -415,43 +339,7 @@ static int32_t new_node(weir_prefix *p, int32_t parent)
     return index;
 }
 
-static int32_t common(const int32_t *a, const int32_t *b, int32_t n)
-{
-    int32_t i = 0;
-    while (i < n && a[i] == b[i]) i++;
-    return i;
-}
-
-static int32_t find_salt(const weir_prefix *p, const char *salt)
-{
-    for (int32_t i = p->nodes[FOREST].child; i != NONE; i = p->nodes[i].next)
-        if (strcmp((const char *)p->nodes[i].tokens, salt) == 0) return i;
-    return NONE;
-}
-
-/* The child that shares the most first tokens. */
-static int32_t nearest_child(const weir_prefix *p, int32_t parent, const int32_t *tokens, int32_t n, int32_t *n_same)
-{
-    int32_t best = NONE;
-    *n_same = 0;
-    for (int32_t i = p->nodes[parent].child; i != NONE; i = p->nodes[i].next) {
-        const node *const child = &p->nodes[i];
-        const int32_t     same = common(child->tokens, tokens, child->n_tokens < n ? child->n_tokens : n);
-        if (same > *n_same) {
-            *n_same = same;
-            best = i;
-        }
-    }
-    return best;
-}
-
-static const char *salt_text(const char *salt) { return salt != NULL ? salt : WEIR_PREFIX_NO_SALT; }
-
 /* ---- taking ------------------------------------------------------------------------------------------------------------ */
-typedef struct place { /* a point of the tree: after `offset` tokens of a node */
-    int32_t node, offset, at, slot;
-} place;
-
 /* Moves `best` to the deepest point of this node, within its first n_same tokens and `most` tokens in all, where a sequence can go on. */
 static void find_point(const weir_prefix *p, int32_t index, int32_t before, int32_t n_same, int32_t most, place *best)
 {
@@ -484,8 +372,7 @@ static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence
     return nearest;
 }
 
-/* Shares the pages down to the place, deepest first. */
-static void share(weir_prefix *p, weir_sequence *sequence, const place *end)
+void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end)
 {
     int32_t page = (end->at - 1) / RUN;
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--) {
@@ -500,7 +387,7 @@ static void share(weir_prefix *p, weir_sequence *sequence, const place *end)
 /* The same, used now, with a copy of the state. */
 static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
 {
-    share(p, sequence, end);
+    prefix_share(p, sequence, end);
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) p->nodes[i].last_use = p->clock;
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
@@ -509,8 +396,7 @@ static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
     sequence->recurrent_dirty = true;
 }
 
-/* Where the longest kept text that begins the sequence can be continued. */
-static weir_prefix_hit find(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best)
+weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best)
 {
     weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
     int32_t         at = find_salt(p, salt_text(salt));
@@ -540,7 +426,7 @@ weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, c
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);
     prefix->clock++;
-    const weir_prefix_hit hit = find(prefix, sequence, salt, most, &best);
+    const weir_prefix_hit hit = prefix_find(prefix, sequence, salt, most, &best);
     if (best.node != NONE) give(prefix, sequence, &best);
     return hit;
 }
@@ -549,7 +435,7 @@ int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int3
 {
     place               best;
     const weir_sequence text = { .tokens = (int32_t *)tokens, .n_tokens = n_tokens }; /* only read */
-    return find(prefix, &text, salt, n_tokens, &best).n_rows;
+    return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
 }
 
 /* ---- keeping ------------------------------------------------------------------------------------------------------------- */
@@ -632,222 +518,6 @@ int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const cha
     if (whole_pages && at == end) return n_marks - mark;
     for (; mark < n_marks; mark++) weir_prefix_give_back(prefix, marks[mark].state);
     return 0;
-}
-
-/* ---- kept texts --------------------------------------------------------------------------------------------------------- */
-/* Tokens above a node. */
-static int32_t tokens_before(const weir_prefix *p, int32_t index)
-{
-    int32_t n = 0;
-    for (int32_t i = p->nodes[index].parent; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) n += p->nodes[i].n_tokens;
-    return n;
-}
-
-/* The node that holds the last of the sequence's computed tokens that are kept. */
-static int32_t last_node(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t *n_kept)
-{
-    int32_t index = NONE, parent = find_salt(p, salt_text(salt)), same = RUN;
-    *n_kept = 0;
-    while (parent != NONE && same == RUN && *n_kept < sequence->n_computed) {
-        parent = nearest_child(p, parent, sequence->tokens + *n_kept, sequence->n_computed - *n_kept, &same);
-        if (parent != NONE) index = parent;
-        *n_kept += same;
-    }
-    return index;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const weir_prefix_mark *const left = a, *const right = b;
-    return (left->at > right->at) - (left->at < right->at);
-}
-
-/* States of all children count, as they do for weir_prefix_take: one may be on a run of another text, which can be dropped meanwhile. */
-int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, weir_prefix_mark *marks, int32_t most)
-{
-    int32_t n = 0, before = 0, same = RUN, parent = find_salt(prefix, salt_text(salt));
-    while (parent != NONE && same == RUN && before < sequence->n_computed) {
-        const int32_t *const tokens = sequence->tokens + before, left = sequence->n_computed - before;
-        for (int32_t i = prefix->nodes[parent].child; i != NONE; i = prefix->nodes[i].next) {
-            const node *const child = &prefix->nodes[i];
-            const int32_t     equal = common(child->tokens, tokens, child->n_tokens < left ? child->n_tokens : left);
-            for (int32_t s = child->snapshot; s != NONE; s = prefix->slots[s].next) {
-                const weir_prefix_mark mark = { before + prefix->slots[s].offset, state_of(prefix, s) };
-                bool                   is_new = prefix->slots[s].offset <= equal;
-                for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
-                if (!is_new) continue;
-                if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);
-                marks[n++] = mark;
-                qsort(marks, (size_t)n, sizeof *marks, by_place);
-            }
-        }
-        parent = nearest_child(prefix, parent, tokens, left, &same);
-        before += same;
-    }
-    for (int32_t k = 0; k < n; k++) prefix->slots[slot_of(prefix, marks[k].state)].pins++;
-    return n;
-}
-
-void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_mark *marks, int32_t n_marks)
-{
-    for (const weir_prefix_mark *mark = marks; mark < marks + n_marks; mark++) {
-        slot *const pinned = &prefix->slots[slot_of(prefix, mark->state)];
-        WEIR_ASSERT(pinned->pins > 0);
-        if (--pinned->pins == 0 && pinned->state == SLOT_LEFT) pinned->state = SLOT_FREE;
-    }
-}
-
-/* The name's place, else a free one, else that of the least recently used text. */
-static name *place_for_name(weir_prefix *p, const char *text)
-{
-    name *best = NULL;
-    for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++) {
-        if (strcmp(n->text, text) == 0) return n;
-        if (best == NULL || (best->text[0] != '\0' && (n->text[0] == '\0' || p->nodes[n->node].last_use < p->nodes[best->node].last_use)))
-            best = n;
-    }
-    return best;
-}
-
-void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *text)
-{
-    int32_t       n_kept;
-    const int32_t index = last_node(prefix, sequence, salt, &n_kept);
-    if (index == NONE || text[0] == '\0' || strlen(text) > WEIR_PREFIX_NAME) return;
-    name *const place = place_for_name(prefix, text);
-    *place = (name){ .node = index, .offset = n_kept - tokens_before(prefix, index) };
-    memcpy(place->text, text, strlen(text) + 1);
-}
-
-/* The tokens down to `offset` of a node become those of the sequence. */
-static void copy_text(const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence, char *salt)
-{
-    int32_t at = tokens_before(p, index), n = offset, i = index;
-    WEIR_ASSERT(sequence->n_computed == 0 && at + offset <= weir_kv_store_spec(p->store)->max_rows);
-    sequence->n_tokens = at + offset;
-    for (; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, n = RUN, at -= RUN)
-        memcpy(sequence->tokens + at, p->nodes[i].tokens, (size_t)n * sizeof *sequence->tokens);
-    memcpy(salt, p->nodes[i].tokens, WEIR_PREFIX_SALT + 1);
-}
-
-static const name *find_name(const weir_prefix *p, const char *text)
-{
-    for (const name *n = p->names; n < p->names + WEIR_PREFIX_NAMES && text[0] != '\0'; n++)
-        if (strcmp(n->text, text) == 0) return n;
-    return NULL;
-}
-
-bool weir_prefix_named(const weir_prefix *prefix, const char *text, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1])
-{
-    const name *const found = find_name(prefix, text);
-    if (found != NULL) copy_text(prefix, found->node, found->offset, sequence, salt);
-    return found != NULL;
-}
-
-bool weir_prefix_has_name(const weir_prefix *prefix, const char *text) { return find_name(prefix, text) != NULL; }
-
-static bool is_before(const weir_prefix *p, int32_t index, const weir_prefix_cursor *cursor)
-{
-    const uint64_t use = p->nodes[index].last_use;
-    return cursor->node == 0 || use < cursor->last_use || (use == cursor->last_use && index < cursor->node);
-}
-
-bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1],
-                      char text[WEIR_PREFIX_NAME + 1])
-{
-    int32_t found = NONE;
-    for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
-        const node *const n = &prefix->nodes[i];
-        if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE || !is_before(prefix, i, cursor)) continue;
-        if (found == NONE || n->last_use >= prefix->nodes[found].last_use) found = i;
-    }
-    if (found == NONE) return false;
-    *cursor = (weir_prefix_cursor){ prefix->nodes[found].last_use, found };
-    copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
-    text[0] = '\0';
-    for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
-        if (n->text[0] != '\0' && n->node == found && n->offset == prefix->nodes[found].n_tokens) memcpy(text, n->text, sizeof n->text);
-    return true;
-}
-
-/* ---- texts that will be dropped ---------------------------------------------------------------------------------------- */
-/* Tokens that nobody has tried to save and that would go with this leaf, up to `enough`: those of its runs that no other text has. */
-static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
-{
-    int32_t n = 0, child = NONE;
-    for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && is_idle(p, i); child = i, i = p->nodes[i].parent) {
-        if (child != NONE && (p->nodes[i].child != child || p->nodes[child].next != NONE)) break;
-        n += p->nodes[i].n_tokens - p->nodes[i].n_tried;
-    }
-    return n;
-}
-
-/* So many, or half of all, can be lent before one that was used at `use` or since. */
-static bool has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
-{
-    const int32_t half = p->limits.n_snapshots / 2;
-    int32_t       n = 0;
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
-        const slot *const s = &p->slots[i];
-        n += s->state == SLOT_FREE || (s->state == SLOT_KEPT && s->pins == 0 && s->last_use < use);
-    }
-    return n >= (n_states < half ? n_states : half);
-}
-
-bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states) { return has_states_before(prefix, n_states, 0); }
-
-/* When the state of this text that goes first was used. */
-static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
-{
-    uint64_t use = p->nodes[leaf].last_use;
-    for (int32_t i = leaf; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
-        for (int32_t s = p->nodes[i].snapshot; s != NONE; s = p->slots[s].next)
-            if (p->slots[s].last_use < use) use = p->slots[s].last_use;
-    return use;
-}
-
-bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least, weir_sequence *sequence,
-                            char salt[WEIR_PREFIX_SALT + 1])
-{
-    const int32_t n = (int32_t)node_count(&prefix->limits);
-    int32_t       found = NONE;
-    weir_kv_pages before = weir_kv_store_free(prefix->store); /* free, and of runs that go first */
-    for (int32_t i = FOREST + 1; i < n; i++) {
-        const node *const leaf = &prefix->nodes[i];
-        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE) continue;
-        if ((found == NONE || leaf->last_use < prefix->nodes[found].last_use) && loss_of(prefix, i, least) >= least) found = i;
-    }
-    if (found == NONE) return false;
-    for (int32_t i = FOREST + 1; i < n; i++) {
-        const node *const run = &prefix->nodes[i];
-        if (run->parent == NONE || run->n_tokens == 0 || run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i)) continue;
-        *(is_sink(prefix, i) ? &before.sinks : &before.others) += prefix->heads;
-    }
-    if (weir_kv_pages_fit(wanted, before) && has_states_before(prefix, n_states, use_of_states(prefix, found))) return false;
-    copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
-    return true;
-}
-
-int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const char *salt)
-{
-    place best;
-    WEIR_ASSERT(sequence->n_computed == 0);
-    (void)find(prefix, sequence, salt, sequence->n_tokens, &best);
-    if (best.node != NONE) share(prefix, sequence, &best);
-    return sequence->n_computed;
-}
-
-void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt)
-{
-    int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
-    for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
-        index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
-        if (index == NONE) return;
-        node *const   run = &prefix->nodes[index];
-        const int32_t saved = n_saved - at < same ? n_saved - at : same;
-        if (same > run->n_tried) run->n_tried = same;
-        if (saved > run->n_saved) run->n_saved = saved;
-    }
 }
 
 weir_prefix_stats weir_prefix_stats_of(const weir_prefix *prefix) { return prefix->stats; }
