@@ -145,8 +145,8 @@ WEIR_INLINE tile_source source_of(const attention_call *call, const attention_un
     const int32_t        own = (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
     const bool           open = READS_CODED && page == own && weir_kv_needs_open(format);
     const int64_t        v_part = open ? weir_kv_open_v_part(pair.k, call->key_dim) : weir_kv_v_part(pair.k, call->key_dim);
-    const void *const    base = open ? unit->open_pages[page - first_open] : unit->pages[page];
-    return (tile_source){ .part = (const char *)base + (side == WEIR_KV_V ? v_part : 0),
+    const char *const    base = open ? unit->open_pages[page - first_open] : unit->pages[page];
+    return (tile_source){ .part = base && side == WEIR_KV_V ? base + v_part : base,
                           .token = position % WEIR_PAGE_TOKENS,
                           .format = open ? WEIR_KV_F16 : format };
 }
@@ -167,11 +167,13 @@ typedef struct tiles_ahead {
 /* Plain K and V of equal widths make a page four runs of equal length, used in the order K V K V. They are brought in the order in which they lie, one to
  * three runs ahead: one long ascending read, which the hardware's own read-ahead joins (84 % of read bandwidth; the tiles in order of use: 78 %). Coded
  * pages are bound by decoding: the next tiles. */
-WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *v, const attention_unit *unit, int32_t position)
+WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *k, const tile_source *v, const attention_unit *unit,
+                                 int32_t position)
 {
     const tile_source next_k = source_of(call, unit, position, WEIR_KV_K);
     const bool        is_even =
         call->k_format == call->v_format && call->key_dim == call->value_dim && weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
+    if (!next_k.part) return (tiles_ahead){ *k, *v }; /* a page of a piece that another call reads: nothing is brought */
     if (!is_even) return (tiles_ahead){ next_k, source_of(call, unit, position, WEIR_KV_V) };
     const tile_source run = v->token < TILE ? *v : next_k; /* first tile: the V of its page; second: the K of the next page */
     return (tiles_ahead){ { run.part, 0, run.format }, { run.part, TILE, run.format } };
@@ -189,7 +191,7 @@ WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attentio
         const bool        stays = position + TILE < end || goes_on;
         tile_source       k = source_of(call, unit, position, WEIR_KV_K), v = source_of(call, unit, position, WEIR_KV_V);
         const tiles_ahead ahead =
-            ahead_of(call, &v, stays ? unit : next, stays ? position + TILE : begin_of(call, next, next->first_split));
+            ahead_of(call, &k, &v, stays ? unit : next, stays ? position + TILE : begin_of(call, next, next->first_split));
         if (is_rotated(call, WEIR_KV_K)) turn_keys(team, &k, call->key_dim, tid);
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
