@@ -147,12 +147,14 @@ static weir_status prepare_model(weir_engine *engine, const weir_engine_options 
     return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_payer, open_model, error);
 }
 
-/* Pages that memory.disk has room for; where sessions are saved, the other half is theirs. Pages are larger with a disk than without. */
+/* Pages that memory.disk has room for; where sessions are saved, the other half is theirs. Pages are larger with a disk than without. None
+ * when all tokens of all texts are sinks: those stay in memory. */
 static weir_status plan_disk(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
 {
     const bool    shares = weir_plan_has_sessions(&engine->config, spec, options->with_service);
     const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1), per_block = weir_kv_pages_for(spec, 1);
-    if (disk == 0 || per_block == 0) return WEIR_OK;
+    const bool    are_all_sinks = spec->sinks.n_pages * (int64_t)WEIR_PAGE_TOKENS >= weir_plan_context(&engine->config, engine->model);
+    if (disk == 0 || per_block == 0 || are_all_sinks) return WEIR_OK;
     spec->n_disk_pages = per_block;
     const int64_t bytes = (int64_t)weir_kv_block_room(spec), most = INT32_MAX / 2 / per_block;
     spec->n_disk_pages = (disk / bytes < most ? disk / bytes : most) * per_block;

@@ -13,8 +13,9 @@
 enum { WEIR_SCORED_ROWS = 64 };
 
 size_t
-     weir_plan_cap(const weir_config *config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
-bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory);
+weir_plan_cap(const weir_config *config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
+int64_t weir_plan_context(const weir_config *config, const weir_model *model); /* model.context, or what the model was trained for */
+bool    weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory);
 typedef struct weir_plan_parts {
     const weir_config    *config;
     const weir_model     *model;

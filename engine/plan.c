@@ -24,6 +24,11 @@ size_t weir_plan_cap(const weir_config *config)
     return free > 0 ? free : 1;
 }
 
+int64_t weir_plan_context(const weir_config *config, const weir_model *model)
+{
+    return config->model.context > 0 ? config->model.context : weir_model_shape(model)->context;
+}
+
 bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory)
 {
     if (strcmp(config->kernels.activations, "f32") == 0) return true;
@@ -197,57 +202,72 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     plan->snapshots = weir_prefix_state_bytes(&limits);
 }
 
-/* Blocks of sinks beside so many others: for all sequences, and the session that comes or goes, and for some kept texts. */
-static int64_t sink_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t others)
+/* Blocks of sinks, n_sinks for a text, beside so many others: for all sequences, and the session that comes or goes, and for some kept texts. */
+static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t others)
 {
-    return parts->spec->sinks.n_pages * (plan->n_slots + 1 + others / BLOCKS_PER_TEXT);
+    return n_sinks * (plan->n_slots + 1 + others / BLOCKS_PER_TEXT);
 }
 
-/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside them; -1: not even the sinks do. */
-static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t room, int64_t books, int64_t most)
+/* Of a block of sinks, with its books. */
+static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
 {
     enum { KERNEL_BYTES = 8 }; /* books of address space, of 4096 bytes: sinks are larger */
-    const int64_t block = (int64_t)weir_kv_block_room(parts->spec) + books, sink_room = (int64_t)weir_kv_sink_block_room(parts->spec),
-                  sink = sink_room + books + (sink_room / 4096 + 1) * KERNEL_BYTES, n = parts->spec->sinks.n_pages;
-    const int64_t left = room - sink_blocks(plan, parts, 0) * sink;
-    return left >= 0 ? least(left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n * sink), most) : -1;
+    const int64_t room = (int64_t)weir_kv_sink_block_room(parts->spec);
+    return room + books + (room / 4096 + 1) * KERNEL_BYTES;
+}
+
+/* Blocks of sinks that a text can have, of those asked for, where there are `room` of them for all sequences. */
+static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room) { return least(asked, room / sink_blocks(plan, 1, 0)); }
+
+/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside them. */
+static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room, int64_t books)
+{
+    const int64_t block = (int64_t)weir_kv_block_room(parts->spec) + books, sink = sink_bytes(parts, books);
+    const int64_t left = room - sink_blocks(plan, n_sinks, 0) * sink;
+    return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
+}
+
+/* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens that a text alone finds room for. Where memory does
+ * not hold the sinks of all sequences, nothing follows them; a disk below would be of no use then, and the plan is refused. */
+static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room)
+{
+    enum { MORE = 64 };
+    const weir_kv_spec *const spec = parts->spec;
+    const int64_t             per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
+    const size_t              block = weir_kv_block_room(spec);
+    const int64_t             window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS, asked = least(spec->sinks.n_pages, window);
+    const int64_t             full = (window - asked) * plan->n_slots, on_disk = disk_blocks(parts, room, full);
+    const size_t              disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block, 0);
+    const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block, 0) - disk_books + MORE - 1) / MORE;
+    const int64_t left = room > disk_books ? (int64_t)(room - disk_books) : 0, numbers = INT32_MAX / per_block - on_disk;
+    const int64_t n_sinks = text_sinks(plan, asked, least(left / sink_bytes(parts, (int64_t)books), numbers));
+    const int64_t most = (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
+    const int64_t blocks = n_sinks < asked ? 0 : least(other_blocks(plan, parts, n_sinks, left, (int64_t)books), least(full, most));
+    const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
+    plan->kv_disk_pages = on_disk * per_block;
+    plan->kv_disk = (size_t)on_disk * block;
+    plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
+    plan->kv_sink_pages = sinks * per_block;
+    plan->kv_pages = (blocks + sinks + on_disk) * per_block;
+    plan->kv = plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_room(spec);
+    plan->kv_rows = (blocks + sinks + on_disk) * WEIR_PAGE_TOKENS;
+    plan->page_tables += book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
+    if (n_sinks < asked) return on_disk > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
+    return (n_sinks + blocks + on_disk) * WEIR_PAGE_TOKENS;
 }
 
 /* Gives what the other parts leave to KV pages and the books of the pool; false when that is no window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
-    const weir_kv_spec *const spec = parts->spec;
-    const int64_t             per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
-    plan->kv_open = weir_kv_open_rows_bytes(spec) * (size_t)plan->n_slots;
+    plan->kv_open = weir_kv_open_rows_bytes(parts->spec) * (size_t)plan->n_slots;
     plan->kv = plan->kv_open;
     plan->kv_pages = plan->kv_disk_pages = plan->kv_sink_pages = 0;
     plan_snapshots(plan, parts);
     const size_t fixed = weir_plan_total(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
     plan->kv_rows = wanted * plan->n_slots;
-    int64_t longest = wanted; /* tokens that a text alone finds room for */
-    if (per_block > 0) {
-        /* Unless a budget was given, half of what is free is left to others. */
-        const size_t  room = plan->cap_is_configured ? left : left / 2, block = weir_kv_block_room(spec);
-        const int64_t full =
-            weir_kv_pages_of(spec, 0, (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS).others / per_block * plan->n_slots;
-        const int64_t on_disk = disk_blocks(parts, room, full);
-        enum { MORE = 64 };
-        const size_t  disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block, 0);
-        const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block, 0) - disk_books + MORE - 1) / MORE;
-        const int64_t numbers = INT32_MAX / per_block - on_disk - sink_blocks(plan, parts, 0);
-        const int64_t most = least(full, numbers * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + spec->sinks.n_pages));
-        const int64_t others = room > disk_books ? other_blocks(plan, parts, (int64_t)(room - disk_books), (int64_t)books, most) : -1;
-        const int64_t sinks = others >= 0 ? sink_blocks(plan, parts, others) : 0, blocks = others > 0 ? others : 0;
-        plan->kv_disk_pages = on_disk * per_block;
-        plan->kv_disk = (size_t)on_disk * block;
-        plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
-        plan->kv_sink_pages = sinks * per_block;
-        plan->kv_pages = (blocks + sinks + on_disk) * per_block;
-        plan->kv = plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_room(spec);
-        plan->kv_rows = (blocks + sinks + on_disk) * WEIR_PAGE_TOKENS;
-        plan->page_tables += book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
-        longest = others < 0 ? 0 : (spec->sinks.n_pages + blocks + on_disk) * WEIR_PAGE_TOKENS;
-    }
+    /* Unless a budget was given, half of what is free is left to others. */
+    const int64_t longest =
+        weir_kv_pages_for(parts->spec, 1) > 0 ? plan_blocks(plan, parts, wanted, plan->cap_is_configured ? left : left / 2) : wanted;
     plan->window = (int32_t)least(wanted, longest);
     return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
 }
@@ -312,7 +332,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
 {
     const weir_config *const config = parts->config;
     const weir_shape *const  shape = weir_model_shape(parts->model);
-    const int64_t            wanted = config->model.context > 0 ? config->model.context : shape->context;
+    const int64_t            wanted = weir_plan_context(config, parts->model);
     const int32_t            n_slots = (int32_t)config->batch.max_sequences;
     *plan = (weir_plan){ .cap = parts->cap,
                          .cap_is_configured = config->memory.host > 0,

@@ -233,6 +233,9 @@ TEST_F(Accounting, ThePlanIsWhatTheLedgerHolds)
         { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=q8_0/turbo3", "kv.wide_sinks=100" },
         { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=kivi2", "kv.wide_sinks=600", "kv.wide_format=kivi8" },
         { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=64", "memory.disk=4MiB" },
+        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=65536", "model.context=512" },
+        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=65536", "model.context=512",
+          "memory.disk=4MiB" },
     };
     for (const Settings &one : settings) {
         open(support::golden("tq"), one);
@@ -271,6 +274,34 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
     EXPECT_EQ(json_integer_value(json_object_get(json_object_get(root, "kv"), "bytes_per_token")), plan.kv_bytes_per_token);
     json_decref(root);
     weir_buffer_free(&text);
+}
+
+/* Sinks that memory does not hold for all sequences are the whole window, as long as that is one. */
+TEST_F(Accounting, SinksAreNoMoreThanTheWindow)
+{
+    const Settings sinks = { "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=2048" };
+    const auto     with = [&](size_t memory, const Settings &more = {}) {
+        Settings all = sinks;
+        all.push_back("memory.host=" + std::to_string(memory) + "B");
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    };
+    size_t enough = 24 << 20, little = 1 << 20;
+    while (enough - little > 1024) {
+        const size_t half = (enough + little) / 2;
+        (engine_.plan(support::golden("tq"), with(half)) == WEIR_OK ? enough : little) = half;
+    }
+    EXPECT_EQ(engine_.plan(support::golden("tq"), with(little)), WEIR_EFULL);
+    EXPECT_NE(strstr(engine_.text(), "kv.wide_sinks"), nullptr) << engine_.text();
+    open(support::golden("tq"), with(enough), false);
+    const weir_plan plan = *weir_engine_plan_of(engine_.get());
+    EXPECT_EQ(plan.window, 256);
+    EXPECT_EQ(plan.kv_rows, 3 * plan.window) << "all of them sinks";
+    EXPECT_EQ(plan.kv, used(WEIR_ACCOUNT_KV));
+    engine_.close();
+    EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "memory.disk=4MiB" })), WEIR_EFULL) << "nothing would ever go there";
+    EXPECT_NE(strstr(engine_.text(), "kv.wide_sinks"), nullptr) << engine_.text();
+    EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "model.context=320" })), WEIR_EFULL);
 }
 
 TEST_F(Accounting, APlanThatDoesNotFitSaysTheArithmetic)

@@ -89,6 +89,35 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     calls.clear();
 }
 
+/* More sinks than the window has tokens: all pages of every text are, and there is room for no others. */
+TEST_F(Service, SinksMayBeAllOfAText)
+{
+    for (const char *const format : { "kv.format=turbo4", "kv.format=kivi4" }) {
+        open("qwen3", 3, nullptr, 256, 0, { format, "kv.wide_sinks=65536" });
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        EXPECT_EQ(plan->window, 256);
+        EXPECT_EQ(plan->kv_rows, 4 * 256) << "for those that run and a session";
+        EXPECT_EQ(plan->kv_pages, plan->kv_sink_pages);
+        std::vector<std::vector<int32_t>> solo;
+        for (int i = 0; i < 6; i++) solo.push_back(alone(prompt(i, 60 + 30 * i), 20));
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < 12; i++) {
+            calls.push_back(std::make_unique<Call>(prompt(i % 6, 60 + 30 * (i % 6)), 20));
+            calls.back()->request.cache_prompt = true;
+            ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        for (int i = 0; i < 12; i++) {
+            calls[(size_t)i]->wait();
+            EXPECT_EQ(calls[(size_t)i]->status, WEIR_OK) << calls[(size_t)i]->message;
+            EXPECT_EQ(calls[(size_t)i]->tokens[0], solo[(size_t)i % 6]) << "stream " << i;
+        }
+        calls.clear();
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+}
+
 TEST_F(Service, ChoicesShareThePromptAndDifferOnlyByTheirDraws)
 {
     open("tq-r1", 4);

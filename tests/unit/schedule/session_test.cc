@@ -136,7 +136,7 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
 TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)
 {
     for (const char *const format : { "kv.format=kivi4", "kv.format=q8_0", "kv.format=turbo4" }) {
-        for (const char *const sinks : { "kv.wide_sinks=64", "kv.wide_sinks=200" }) {
+        for (const char *const sinks : { "kv.wide_sinks=64", "kv.wide_sinks=200", "kv.wide_sinks=4096" }) {
             const int saved = strstr(format, "kivi") != nullptr ? 192 : 211;
             start("qwen3", { format, sinks });
             auto       turn = prompt(1, 200);
