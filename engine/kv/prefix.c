@@ -468,6 +468,15 @@ static bool is_worse(const weir_prefix *p, int32_t index, const weir_sequence *s
     return is_cold(p, index) && (is_lost(p, index) || is_idle(p, index)) && !weir_kv_is_cold(p->store, sequence->table.pages[page]);
 }
 
+static void use(weir_prefix *p, int32_t index)
+{
+    node *const run = &p->nodes[index];
+    run->last_use = p->clock;
+    if (!run->has_lost_file) return;
+    run->has_lost_file = false;
+    run->n_tried = 0;
+}
+
 /* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is made longer or gets a better page, or a new one. */
 static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at, int32_t n)
 {
@@ -511,7 +520,7 @@ int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const cha
         const int32_t n = end - at < RUN ? end - at : RUN;
         index = keep_run(prefix, index, sequence, at, n);
         if (index == NONE) break;
-        prefix->nodes[index].last_use = prefix->clock;
+        use(prefix, index);
         for (; mark < n_marks && marks[mark].at <= at + n; mark++) attach(prefix, index, marks[mark].at - at, marks[mark].state);
         at += n;
     }
@@ -539,6 +548,7 @@ static bool node_is_sound(const weir_prefix *p, int32_t index, int64_t *n_slots)
 {
     const node *const n = &p->nodes[index];
     if (!marks_are_sound(p, index)) return false;
+    if (n->has_lost_file && n->n_saved > 0) return false;
     if (n->n_saved < 0 || n->n_saved > n->n_tried || n->n_tried > n->n_tokens) return false;
     if (n->n_tokens > 0 && n->n_tokens < RUN && (n->child != NONE || p->is_paged)) return false;
     for (int64_t h = 0; n->n_tokens > 0 && h < p->heads; h++)

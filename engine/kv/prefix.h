@@ -103,6 +103,8 @@ bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states);
 int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const char *salt);
 /* The kept beginning of these tokens is not endangered any more: n_saved of them are in a file, the rest was tried or is of no use in one. */
 void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt);
+/* The file that held these tokens is gone: what is kept of them may be saved again once it was used again. */
+void weir_prefix_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt);
 /* Rows that weir_prefix_take would give; nothing changes. */
 int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt);
 

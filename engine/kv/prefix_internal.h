@@ -14,6 +14,7 @@ typedef struct node {
     int32_t  parent, child, next, snapshot; /* first child, next sibling or free node, first slot */
     int32_t  n_used; /* children that are marked as used */
     int32_t  n_saved, n_tried; /* of its tokens, in a file; in one or in none for good */
+    bool     has_lost_file; /* it held tokens of this run */
     int32_t  tip; /* its place in `tips`, NONE: not there */
     bool     is_used; /* marked: a sequence used its pages when that was looked at last */
     uint64_t last_use;

@@ -218,5 +218,19 @@ void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tok
         const int32_t saved = n_saved - at < same ? n_saved - at : same;
         if (same > run->n_tried) run->n_tried = same;
         if (saved > run->n_saved) run->n_saved = saved;
+        if (saved > 0) run->has_lost_file = false;
+    }
+}
+
+/* Runs that another file holds too are taken for lost with it: saving their text finds that file. Nothing is endangered before it was used again: else
+ * kept texts, more of them than there may be files, would push out each other's files without end. */
+void weir_prefix_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt)
+{
+    int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
+    for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
+        index = nearest_child(prefix, index, tokens + at, n_tokens - at, &same);
+        if (index == NONE) return;
+        prefix->nodes[index].n_saved = 0;
+        prefix->nodes[index].has_lost_file = true;
     }
 }

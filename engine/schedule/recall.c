@@ -80,42 +80,6 @@ static void forget(weir_sessions *s, const char *name)
     (void)pthread_mutex_unlock(&s->folder_lock);
 }
 
-/* What a file holds, as far as it is needed to judge it. */
-typedef struct contents {
-    int32_t *tokens; /* [n_tokens], to be given back */
-    int32_t  n_tokens, n_states;
-    char     salt[WEIR_PREFIX_SALT + 1];
-    int32_t  places[WEIR_SESSION_STATES];
-} contents;
-
-static weir_status read_contents(contents *out, const weir_sessions *s, const char *name)
-{
-    session_path         path;
-    weir_session_reader *reader = NULL;
-    *out = (contents){ 0 };
-    WEIR_TRY(session_path_of(path, s, name, NULL));
-    weir_status status = weir_session_open(&reader, path, NULL);
-    if (status == WEIR_OK) status = weir_session_check(reader, &s->identity, NULL);
-    if (status == WEIR_OK) {
-        const weir_session_header *const header = weir_session_header_of(reader);
-        out->n_tokens = header->n_tokens;
-        out->n_states = header->n_states;
-        if (!header->is_automatic || header->n_tokens > s->service->info.window) status = WEIR_EMISMATCH;
-    }
-    if (status == WEIR_OK) {
-        out->tokens = weir_memory_take((size_t)out->n_tokens * sizeof *out->tokens);
-        status = out->tokens != NULL ? weir_session_read_tokens(reader, out->tokens, s->n_vocab, NULL) : WEIR_ENOMEM;
-    }
-    if (status == WEIR_OK) status = weir_session_read_salt(reader, out->salt, NULL);
-    if (status == WEIR_OK) status = weir_session_read_places(reader, out->places, NULL);
-    weir_session_close(reader);
-    if (status != WEIR_OK) {
-        weir_memory_give(out->tokens);
-        out->tokens = NULL;
-    }
-    return status;
-}
-
 static int by_age(const void *a, const void *b)
 {
     const int64_t left = ((const weir_session_info *)a)->changed_ns, right = ((const weir_session_info *)b)->changed_ns;
@@ -130,10 +94,10 @@ static void add_files(weir_sessions *s)
     if (session_folder_list(s, &list, &n, NULL) != WEIR_OK) return;
     if (n > 0) qsort(list, n, sizeof *list, by_age);
     for (size_t i = n > (size_t)s->most_entries ? n - (size_t)s->most_entries : 0; i < n; i++) {
-        contents found;
-        if (!list[i].is_automatic || list[i].problem != WEIR_OK || read_contents(&found, s, list[i].name) != WEIR_OK) continue;
+        session_contents found;
+        if (!list[i].is_automatic || list[i].problem != WEIR_OK || session_contents_read(&found, s, list[i].name) != WEIR_OK) continue;
         session_index_add(s, list[i].name, &(weir_session_text){ .tokens = found.tokens, .n_tokens = found.n_tokens, .salt = found.salt });
-        weir_memory_give(found.tokens);
+        session_contents_free(&found);
     }
     weir_memory_give(list);
 }
@@ -207,15 +171,16 @@ static int32_t find_candidates(weir_sessions *s, const prompt *p, candidate out[
 /* Rows that the prompt could go on from, were this file's text kept. */
 static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
 {
-    contents found;
-    int32_t  n = 0;
-    if (read_contents(&found, s, name) != WEIR_OK) {
+    session_contents found;
+    int32_t          n = 0;
+    if (session_contents_read(&found, s, name) != WEIR_OK || !found.is_automatic) {
+        session_contents_free(&found);
         forget(s, name);
         return 0;
     }
     while (n < found.n_tokens && n < p->n_tokens && found.tokens[n] == p->tokens[n]) n++;
     if (strcmp(found.salt, p->salt) != 0) n = 0;
-    weir_memory_give(found.tokens);
+    session_contents_free(&found);
     if (s->identity.state_bytes == 0) return n;
     int32_t last = 0; /* of the states that are restored */
     for (int32_t i = found.n_states > s->most_states ? found.n_states - s->most_states : 0; i < found.n_states; i++)

@@ -230,6 +230,7 @@ void weir_saver_count(const weir_saver *s, weir_service_stats *stats)
     stats->saved_tokens = s->counts.saved_tokens;
     stats->save_failures = s->counts.save_failures;
     stats->saves_given_up = s->counts.saves_given_up;
+    stats->replaced_texts = atomic_load(&s->sessions->n_replaced);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------- */

@@ -120,6 +120,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
     int64_t unsaved_tokens; /* of dropped_tokens, in no session file */
     int64_t saved_texts, saved_tokens, save_failures, saves_given_up; /* because memory was short: in files; not; memory was needed first */
+    int64_t replaced_texts; /* files that gave way to newer ones */
     int64_t found_texts, found_tokens; /* files that came back because a prompt began like them, and what of the prompt they held */
     int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
 } weir_service_stats;

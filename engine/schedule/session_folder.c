@@ -1,6 +1,7 @@
 /* engine/schedule/session_folder.c - the folder of sessions: names, what lies there, and room for more. */
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,12 +123,83 @@ weir_status session_folder_list(const weir_sessions *sessions, weir_session_info
     return WEIR_OK;
 }
 
+/* ---- what is in a file ---------------------------------------------------------------------------------------------- */
+static weir_status read_open(session_contents *out, const weir_sessions *s, weir_session_reader *reader)
+{
+    const weir_session_header *const header = weir_session_header_of(reader);
+    WEIR_TRY(weir_session_check(reader, &s->identity, NULL));
+    out->n_tokens = header->n_tokens;
+    out->n_states = header->n_states;
+    out->is_automatic = header->is_automatic;
+    if (s->service != NULL && out->n_tokens > s->service->info.window) return WEIR_EMISMATCH;
+    out->tokens = weir_memory_take((size_t)out->n_tokens * sizeof *out->tokens);
+    if (out->tokens == NULL) return WEIR_ENOMEM;
+    WEIR_TRY(weir_session_read_tokens(reader, out->tokens, s->n_vocab, NULL));
+    WEIR_TRY(weir_session_read_salt(reader, out->salt, NULL));
+    return weir_session_read_places(reader, out->places, NULL);
+}
+
+weir_status session_contents_read(session_contents *out, const weir_sessions *sessions, const char *name)
+{
+    session_path         path;
+    weir_session_reader *reader = NULL;
+    *out = (session_contents){ 0 };
+    WEIR_TRY(session_path_of(path, sessions, name, NULL));
+    WEIR_TRY(weir_session_open(&reader, path, NULL));
+    const weir_status status = read_open(out, sessions, reader);
+    weir_session_close(reader);
+    if (status != WEIR_OK) session_contents_free(out);
+    return status;
+}
+
+void session_contents_free(session_contents *contents)
+{
+    weir_memory_give(contents->tokens);
+    contents->tokens = NULL;
+}
+
 /* ---- room ---------------------------------------------------------------------------------------------------------- */
-/* Folder locked. */
-static void drop_file(weir_sessions *sessions, const char *name)
+static void note_loss(weir_service *service, void *user)
+{
+    const session_contents *const lost = user;
+    weir_prefix_unsaved(service->prefix, lost->tokens, lost->n_tokens, lost->salt);
+}
+
+static int remove_file(weir_sessions *sessions, const char *name)
 {
     session_path path;
-    if (session_path_of(path, sessions, name, NULL) == WEIR_OK && unlink(path) == 0) session_index_forget(sessions, name);
+    if (session_path_of(path, sessions, name, NULL) != WEIR_OK) return EINVAL;
+    if (unlink(path) != 0) return errno;
+    session_index_forget(sessions, name);
+    return 0;
+}
+
+int session_folder_drop(weir_sessions *sessions, const char *name)
+{
+    session_contents lost = { 0 };
+    const bool       is_known = sessions->service != NULL && session_contents_read(&lost, sessions, name) == WEIR_OK;
+    const int        reason = remove_file(sessions, name);
+    if (is_known && reason == 0) weir_service_call(sessions->service, note_loss, &lost);
+    session_contents_free(&lost);
+    return reason;
+}
+
+/* An automatic file gives way to a new one. */
+static void replace_file(weir_sessions *sessions, const weir_session_info *info, bool is_for_limit)
+{
+    if (session_folder_drop(sessions, info->name) != 0) return;
+    const int64_t n = atomic_fetch_add(&sessions->n_replaced, 1) + 1;
+    if ((n & (n - 1)) != 0) return;
+    if (is_for_limit)
+        weir_log(WEIR_LOG_INFO,
+                 "the saved text of %d tokens that was used longest ago gave way to a newer one (%" PRId64
+                 " times so far): sessions.limit = %d; raise it to find more of them again",
+                 (int)info->n_tokens, n, (int)sessions->limit);
+    else
+        weir_log(WEIR_LOG_INFO,
+                 "the saved text of %d tokens that was used longest ago gave way to a newer one (%" PRId64
+                 " times so far): memory.disk leaves %" PRId64 " bytes to sessions; raise it to find more of them again",
+                 (int)info->n_tokens, n, sessions->disk);
 }
 
 /* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all that there is. */
@@ -155,7 +227,7 @@ static weir_status make_room_in(weir_sessions *sessions, weir_session_info *list
                                       : "%s: sessions would take %lld bytes, of %lld allowed; delete one, or raise memory.disk",
                                   sessions->folder, (long long)(n > sessions->limit ? n - 1 : bytes),
                                   (long long)(n > sessions->limit ? sessions->limit : sessions->disk));
-        drop_file(sessions, oldest->name);
+        replace_file(sessions, oldest, n > sessions->limit);
         n--;
         bytes -= oldest->n_bytes;
         oldest->is_automatic = false;
@@ -200,19 +272,11 @@ void session_folder_done(weir_sessions *sessions, int writer)
 /* Its tokens are the first of the text's, under the same salt. */
 static bool is_beginning(const weir_sessions *sessions, const weir_session_info *info, const weir_session_text *text)
 {
-    weir_session_reader *reader = NULL;
-    char                 salt[WEIR_PREFIX_SALT + 1];
-    session_path         path;
-    const size_t         bytes = (size_t)info->n_tokens * sizeof(int32_t);
-    int32_t *const       tokens = weir_memory_take(bytes);
-    weir_status          status = tokens != NULL ? session_path_of(path, sessions, info->name, NULL) : WEIR_ENOMEM;
-    if (status == WEIR_OK) status = weir_session_open(&reader, path, NULL);
-    if (status == WEIR_OK && weir_session_header_of(reader)->n_tokens != info->n_tokens) status = WEIR_EFORMAT;
-    if (status == WEIR_OK) status = weir_session_read_salt(reader, salt, NULL);
-    if (status == WEIR_OK) status = weir_session_read_tokens(reader, tokens, sessions->n_vocab, NULL);
-    const bool is = status == WEIR_OK && strcmp(salt, text->salt) == 0 && memcmp(tokens, text->tokens, bytes) == 0;
-    weir_session_close(reader);
-    weir_memory_give(tokens);
+    session_contents found;
+    if (session_contents_read(&found, sessions, info->name) != WEIR_OK) return false;
+    const bool is = found.n_tokens <= text->n_tokens && strcmp(found.salt, text->salt) == 0 &&
+                    memcmp(found.tokens, text->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
+    session_contents_free(&found);
     return is;
 }
 
@@ -226,7 +290,7 @@ void session_folder_drop_beginnings(weir_sessions *sessions, const weir_session_
         if (!info->is_automatic || info->problem != WEIR_OK || strcmp(info->name, name) == 0) continue;
         if (info->n_tokens > text->n_tokens || !is_beginning(sessions, info, text)) continue;
         (void)pthread_mutex_lock(&sessions->folder_lock);
-        drop_file(sessions, info->name);
+        (void)remove_file(sessions, info->name); /* the text's own file holds them */
         (void)pthread_mutex_unlock(&sessions->folder_lock);
     }
     weir_memory_give(list);

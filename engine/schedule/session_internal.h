@@ -1,6 +1,7 @@
 /* engine/schedule/session_internal.h - shared by what runs sessions and what keeps their folder. */
 #pragma once
 #include <limits.h>
+#include <stdatomic.h>
 
 #include "engine/schedule/job.h"
 #include "engine/schedule/saver.h"
@@ -38,6 +39,7 @@ struct weir_sessions {
     session_entry  *entries; /* [most_entries] automatic files; on the ledger */
     int32_t         n_entries, most_entries;
     uint64_t        n_added;
+    _Atomic int64_t n_replaced; /* automatic files that gave way to others, ever */
 };
 
 /* session_folder.c */
@@ -45,6 +47,19 @@ typedef char                session_path[PATH_MAX];
 WEIR_MUST_CHECK weir_status session_path_of(session_path out, const weir_sessions *sessions, const char *name, weir_error *error);
 WEIR_MUST_CHECK weir_status session_folder_prepare(const weir_sessions *sessions, weir_error *error);
 WEIR_MUST_CHECK weir_status session_folder_list(const weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error);
+/* What a file holds, as far as it is needed to judge it. */
+typedef struct session_contents {
+    int32_t *tokens; /* [n_tokens] */
+    int32_t  n_tokens, n_states;
+    bool     is_automatic;
+    char     salt[WEIR_PREFIX_SALT + 1];
+    int32_t  places[WEIR_SESSION_STATES]; /* [n_states] */
+} session_contents;
+/* Of a file that can be used here. On failure there is nothing to free, and freeing it is harmless. */
+WEIR_MUST_CHECK weir_status session_contents_read(session_contents *out, const weir_sessions *sessions, const char *name);
+void                        session_contents_free(session_contents *contents);
+/* Deletes it, also from the index; what it held is in no file now. Returns 0 or errno. Folder locked. */
+int session_folder_drop(weir_sessions *sessions, const char *name);
 /* Deletes automatic files, those that were used longest ago first, until one of n_bytes may be added under `name`, and keeps that room for
  * this writer until session_folder_done. ECANCELED: the other one writes a file of this name. */
 WEIR_MUST_CHECK weir_status session_folder_make_room(weir_sessions *sessions, int writer, const char *name, size_t n_bytes,

@@ -520,8 +520,7 @@ weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir
     session_path path;
     WEIR_TRY(session_path_of(path, sessions, name, error));
     (void)pthread_mutex_lock(&sessions->folder_lock);
-    const int reason = unlink(path) == 0 ? 0 : errno;
-    if (reason == 0) session_index_forget(sessions, name);
+    const int reason = session_folder_drop(sessions, name);
     (void)pthread_mutex_unlock(&sessions->folder_lock);
     if (reason == 0) return WEIR_OK;
     if (reason == ENOENT) return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);

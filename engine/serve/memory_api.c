@@ -141,6 +141,7 @@ static weir_status write_all(weir_buffer *out, const weir_server *server, weir_s
     write_number(&json, "saved_tokens", stats.saved_tokens);
     write_number(&json, "save_failures", stats.save_failures);
     write_number(&json, "saves_given_up", stats.saves_given_up);
+    write_number(&json, "replaced_texts", stats.replaced_texts);
     write_number(&json, "found_texts", stats.found_texts);
     write_number(&json, "found_tokens", stats.found_tokens);
     weir_json_close(&json, '}');

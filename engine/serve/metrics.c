@@ -122,6 +122,8 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
     WEIR_TRY(sample(w, "sessions_save_failures_total", "counter", "Such texts that could not be written.", (double)stats->save_failures));
     WEIR_TRY(sample(w, "sessions_given_up_total", "counter", "Such texts whose memory was needed before they were written.",
                     (double)stats->saves_given_up));
+    WEIR_TRY(sample(w, "sessions_replaced_total", "counter",
+                    "Files of such texts that gave way to newer ones (sessions.limit, memory.disk).", (double)stats->replaced_texts));
     WEIR_TRY(sample(w, "sessions_found_total", "counter", "Files restored because a prompt began like them.", (double)stats->found_texts));
     WEIR_TRY(sample(w, "sessions_found_tokens_total", "counter", "Prompt tokens that they held.", (double)stats->found_tokens));
     WEIR_TRY(sample(w, "preemptions_total", "counter", "Times a sequence gave its pages back.", (double)stats->preemptions));

@@ -300,7 +300,41 @@ TEST_F(Pressure, TheOldestFileGivesWay)
     EXPECT_EQ(list().size(), 2u);
     EXPECT_EQ(run(text), answer);
     EXPECT_EQ(usage_.n_cached, 0) << "its file gave way";
+    settle();
     EXPECT_GT(stats().saved_texts, 2);
+    EXPECT_EQ(stats().replaced_texts, stats().saved_texts - 2);
+    expect_nothing_leaks();
+}
+
+// On the disk every text keeps its pages, but it loses its states; when its file is gone, too, it is saved again after it was used.
+TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
+{
+    start("tq");
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string      disk = "memory.disk=" + std::to_string(plan->kv * 40) + "B",
+                      states = "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) + "B";
+    stop();
+    start("tq", { disk.c_str(), states.c_str(), "kv.tiers.hot=1", "sessions.limit=2" });
+    const auto text = prompt(1, LONG);
+    const auto answer = run(text);
+    int        seed = 2;
+    while (seed < 20 && list().empty()) fill(seed++, 1);
+    ASSERT_EQ(list().size(), 1u);
+    const std::string own = list()[0].name;
+    const auto        has_file = [&] {
+        bool has = false;
+        for (const auto &info : list()) has = has || own == info.name;
+        return has;
+    };
+    while (seed < 20 && has_file()) fill(seed++, 1);
+    ASSERT_FALSE(has_file());
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, 0) << usage_.reuse;
+    while (seed < 30 && !has_file()) fill(seed++, 1);
+    EXPECT_TRUE(has_file());
+    EXPECT_EQ(stats().dropped_tokens, 0);
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
     expect_nothing_leaks();
 }
 

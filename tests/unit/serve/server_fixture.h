@@ -1,10 +1,7 @@
 // The whole server in this process, over the fake service: the fixture of its tests.
 #pragma once
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -15,9 +12,12 @@
 #include "engine/base/file.h"
 #include "engine/serve/server.h"
 #include "offload/ledger.h"
+#include "tests/unit/serve/http.h"
 #include "tests/wire/fake_service.h"
 
 namespace {
+
+using http::read_text;
 
 weir_server_options default_options()
 {
@@ -70,62 +70,14 @@ class Server : public testing::Test {
 
     size_t http_bytes() const { return weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP); }
 
-    int connect_to() const
-    {
-        const int          fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
-        struct sockaddr_in to = {};
-        to.sin_family = AF_INET;
-        to.sin_port = htons(static_cast<uint16_t>(weir_server_port(server_)));
-        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-        EXPECT_EQ(0, connect(fd, reinterpret_cast<struct sockaddr *>(&to), sizeof to));
-        return fd;
-    }
-
-    int post(const std::string &path, const std::string &body) const
-    {
-        const int         fd = connect_to();
-        const std::string text = "POST " + path +
-                                 " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
-                                 "\r\n\r\n" + body;
-        EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
-        return fd;
-    }
-
-    /* Reads until `until` was seen, or the end. */
-    static std::string read_text(int fd, const std::string &until = "")
-    {
-        std::string text;
-        char        bytes[4096];
-        while (until.empty() || text.find(until) == std::string::npos) {
-            struct pollfd ready = { fd, POLLIN, 0 };
-            if (poll(&ready, 1, 20000) != 1) break;
-            const ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-            if (n <= 0) break;
-            text.append(bytes, static_cast<size_t>(n));
-        }
-        return text;
-    }
-
-    std::string ask(const std::string &path, const std::string &body) const
-    {
-        const int         fd = post(path, body);
-        const std::string text = read_text(fd);
-        close(fd);
-        return text;
-    }
-
+    int         connect_to() const { return http::connect_to(weir_server_port(server_)); }
+    int         post(const std::string &path, const std::string &body) const { return http::post(weir_server_port(server_), path, body); }
+    std::string ask(const std::string &path, const std::string &body) const { return http::ask(weir_server_port(server_), path, body); }
     std::string get(const std::string &path) const { return request("GET", path); }
-
     std::string request(const std::string &method, const std::string &path, const std::string &more = "",
                         const std::string &body = "") const
     {
-        const int         fd = connect_to();
-        const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + more + "\r\n" + body;
-        EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
-        const std::string reply = read_text(fd);
-        close(fd);
-        return reply;
+        return http::request(weir_server_port(server_), method, path, more, body);
     }
 
     bool wait_for(int32_t running, int32_t waiting) const
