@@ -173,19 +173,25 @@ static const char *disk_folder(const weir_config *config)
     return temporary != NULL && temporary[0] != '\0' ? temporary : "/var/tmp";
 }
 
+static weir_kv_spec kv_spec(const weir_engine *engine)
+{
+    const weir_shape *const shape = weir_model_shape(engine->model);
+    const int64_t           n_layers = weir_model_kv_layers(engine->model);
+    return (weir_kv_spec){ .n_layers = n_layers,
+                           .n_kv_heads = shape->n_kv_heads,
+                           .key_dim = shape->head_dim,
+                           .value_dim = shape->head_dim,
+                           .formats = engine->kv_formats,
+                           .sinks = weir_kv_choice_sinks(&engine->kv_choice, n_layers),
+                           .disk_folder = disk_folder(&engine->config) };
+}
+
 /* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
 static weir_status prepare(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
 {
     WEIR_TRY(prepare_model(engine, options, error));
     WEIR_TRY(paid_by(engine, WEIR_ACCOUNT_TOKENIZER, &engine->tokenizer_payer, open_text, error));
-    const weir_shape *const shape = weir_model_shape(engine->model);
-    *spec = (weir_kv_spec){ .n_layers = weir_model_kv_layers(engine->model),
-                            .n_kv_heads = shape->n_kv_heads,
-                            .key_dim = shape->head_dim,
-                            .value_dim = shape->head_dim,
-                            .formats = engine->kv_formats,
-                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, weir_model_kv_layers(engine->model)),
-                            .disk_folder = disk_folder(&engine->config) };
+    *spec = kv_spec(engine);
     WEIR_TRY(plan_disk(engine, options, spec, error));
     const weir_plan_parts parts = { .config = &engine->config,
                                     .model = engine->model,
@@ -353,6 +359,7 @@ static void describe(weir_model_facts *out, weir_engine *engine)
                                            .logits = n_slots + WEIR_SCORED_ROWS,
                                            .context = (int32_t)shape->context,
                                            .formats = engine->kv_formats };
+    const weir_kv_spec          spec = kv_spec(engine);
     weir_workspace_limits       more = limits;
     more.rows += MORE_ROWS;
     name_model(engine);
@@ -372,7 +379,11 @@ static void describe(weir_model_facts *out, weir_engine *engine)
                                .activation_bytes = (int64_t)weir_workspace_bytes(model, &limits),
                                .activation_row_bytes =
                                    (int64_t)(weir_workspace_bytes(model, &more) - weir_workspace_bytes(model, &limits)) / MORE_ROWS,
+                               .kv_bytes_per_token = (int64_t)weir_kv_block_room(&spec) / WEIR_PAGE_TOKENS,
+                               .kv_bytes_per_sink = (int64_t)weir_kv_sink_block_room(&spec) / WEIR_PAGE_TOKENS,
+                               .sink_tokens = (int64_t)spec.sinks.n_pages * WEIR_PAGE_TOKENS,
                                .tied = weir_model_tied(model) };
+    weir_kv_choice_print(out->kv_format, &engine->kv_choice);
     (void)snprintf(out->model, sizeof out->model, "%s", engine->plan.model);
     (void)snprintf(out->arch, sizeof out->arch, "%s", weir_model_arch(model));
 }

@@ -58,8 +58,10 @@ typedef struct weir_model_facts {
     int64_t recurrent_bytes;                  /* per sequence */
     int64_t activation_row_bytes;             /* what a row of a step adds to the activations */
     int64_t weight_bytes, activation_bytes;   /* held by an engine of these options; activations without the kernels' scratch */
-    bool    tied;                             /* the embedding is the output matrix, too */
-    char    model[256], arch[64];
+    int64_t kv_bytes_per_token, kv_bytes_per_sink,
+        sink_tokens; /* in the formats of these options; of the first sink_tokens of a text each */
+    bool tied;                             /* the embedding is the output matrix, too */
+    char model[256], arch[64], kv_format[112];
 } weir_model_facts;
 WEIR_MUST_CHECK weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error);
 

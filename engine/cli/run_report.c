@@ -130,7 +130,11 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
                                   .activation_row_bytes = facts.activation_row_bytes,
                                   .weight_bytes = facts.weight_bytes,
                                   .activation_bytes = facts.activation_bytes,
+                                  .kv_per_token = facts.kv_bytes_per_token,
+                                  .kv_per_sink = facts.kv_bytes_per_sink,
+                                  .sink_tokens = facts.sink_tokens,
                                   .tied = facts.tied };
+    (void)snprintf(shape->kv_format, sizeof shape->kv_format, "%s", facts.kv_format);
     (void)snprintf(shape->name, sizeof shape->name, "%.63s", facts.model);
     (void)snprintf(shape->title, sizeof shape->title, "%.63s (%.28s)", facts.model, facts.arch);
     r->report.n_shapes++;

@@ -51,12 +51,18 @@ static json_t *shape_json(writer *w, const weir_report_shape *s)
 {
     const weir_report_assumptions *const a = w->report->assumptions;
     const weir_report_rows               rows = weir_report_rows_of(a, s);
-    return kept(w, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", s->name, "title", s->title,
-                             "parameters", (json_int_t)weir_report_parameters(a, s), "weights", (json_int_t)weir_report_weights(a, s),
-                             "activations", (json_int_t)weir_report_activations(a, s, w->report->batch), "recurrent",
-                             (json_int_t)s->recurrent_bytes, "context", (json_int_t)s->context, "layers", (json_int_t)s->n_layers,
-                             "kv_layers", (json_int_t)s->n_kv_layers, "heads", (json_int_t)s->n_heads, "kv_heads", (json_int_t)rows.heads,
-                             "key", (json_int_t)rows.key, "value", (json_int_t)rows.value));
+    json_t *const                        root =
+        kept(w, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", s->name, "title", s->title,
+                          "parameters", (json_int_t)weir_report_parameters(a, s), "weights", (json_int_t)weir_report_weights(a, s),
+                          "activations", (json_int_t)weir_report_activations(a, s, w->report->batch), "recurrent",
+                          (json_int_t)s->recurrent_bytes, "context", (json_int_t)s->context, "layers", (json_int_t)s->n_layers, "kv_layers",
+                          (json_int_t)s->n_kv_layers, "heads", (json_int_t)s->n_heads, "kv_heads", (json_int_t)rows.heads, "key",
+                          (json_int_t)rows.key, "value", (json_int_t)rows.value));
+    if (root == NULL || s->kv_format[0] == '\0') return root;
+    set(w, root, "configured",
+        json_pack("{s:s, s:I, s:I, s:I}", "kv_format", s->kv_format, "per_token", (json_int_t)s->kv_per_token, "sink_tokens",
+                  (json_int_t)s->sink_tokens, "per_sink", (json_int_t)s->kv_per_sink));
+    return root;
 }
 
 static json_t *growth_json(writer *w, const weir_report_shape *shape)

@@ -31,6 +31,8 @@ typedef struct weir_report_shape {
     int64_t activation_row_bytes;  /* of a step, per row; 0: from the widths of attention and FFN                         */
     int64_t weight_bytes, activation_bytes; /* as an engine holds them; 0: from the assumptions                            */
     bool    tied;                  /* the embedding is the output matrix, too                                              */
+    char    kv_format[112];        /* what an engine is configured for: formats may differ by layer and place; "": none is  */
+    int64_t kv_per_token, kv_per_sink, sink_tokens; /* its bytes of a token, and of each of the first sink_tokens           */
 } weir_report_shape;
 
 typedef struct weir_report_gpu {

@@ -43,6 +43,19 @@ static double kv_of(const weir_report *report, const weir_report_shape *shape, w
 
 /* ---- the shape ---------------------------------------------------------------------------------------------------- */
 
+/* The tables are of one format for all rows. */
+static weir_status configured(const weir_report_shape *s, weir_buffer *out)
+{
+    char all[WEIR_REPORT_CELL], first[WEIR_REPORT_CELL];
+    if (s->kv_format[0] == '\0' || s->n_kv_layers == 0) return WEIR_OK;
+    WEIR_TRY(
+        weir_buffer_format(out, "as configured: KV in %s, %s per token", s->kv_format, weir_report_size(all, (double)s->kv_per_token)));
+    if (s->sink_tokens > 0)
+        WEIR_TRY(weir_buffer_format(out, ", %s for each of the first %" PRId64, weir_report_size(first, (double)s->kv_per_sink),
+                                    s->sink_tokens));
+    return weir_buffer_text(out, "\n");
+}
+
 static weir_status title(const weir_report *report, const weir_report_shape *s, weir_buffer *out)
 {
     const weir_report_assumptions *const a = report->assumptions;
@@ -61,6 +74,7 @@ static weir_status title(const weir_report *report, const weir_report_shape *s, 
                                 weir_report_count(context, s->context), weir_report_size(weights, (double)weir_report_weights(a, s)),
                                 weir_report_size(activations, (double)weir_report_activations(a, s, report->batch)),
                                 weir_report_size(state, (double)s->recurrent_bytes)));
+    WEIR_TRY(configured(s, out));
     for (size_t i = 0; i < report->n_formats; i++) {
         const char *const reason = weir_report_reject(a, s, report->formats[i]);
         if (reason != NULL) WEIR_TRY(weir_buffer_format(out, "%s is left out: it %s\n", weir_kv_format_name(report->formats[i]), reason));

@@ -149,6 +149,46 @@ TEST(Command, ReportsOnTheModelWithoutRoomForIt)
     EXPECT_EQ(run({ "--memory", small.c_str(), "--report" }).code, 0);
 }
 
+/* Formats that differ by layer and place: the bytes are those of the plan. */
+TEST(Command, ReportsOnTheConfiguredFormats)
+{
+    /* Two KV heads and two layers; turbo4 of 64 values takes 34 bytes, f16 128; K and V. */
+    const int64_t turbo = 2 * 2 * 2 * 34, f16 = 2 * 2 * 2 * 128;
+    const struct {
+        std::vector<const char *> set;
+        int64_t                   per_token, per_sink, sinks;
+        const char               *text;
+    } cases[] = {
+        { {}, f16, 0, 0, "as configured: KV in f16, 1.00 KiB per token\n" },
+        { { "--set", "kv.format=turbo4" }, turbo, 0, 0, "as configured: KV in turbo4, 272 B per token\n" },
+        { { "--set", "kv.format=turbo4", "--set", "kv.wide_sinks=65" },
+          turbo,
+          f16,
+          128,
+          "as configured: KV in turbo4, f16 in the first 128 tokens, 272 B per token, 1.00 KiB for each of the first 128\n" },
+        { { "--set", "kv.format=turbo4/f16", "--set", "kv.wide_layers=1" },
+          f16,
+          0,
+          0,
+          "as configured: KV in turbo4/f16, f16 in the first and the last layer, 1.00 KiB per token\n" },
+    };
+    for (const auto &c : cases) {
+        std::vector<const char *> words = { "--report", "--context", "64" };
+        words.insert(words.end(), c.set.begin(), c.set.end());
+        const Outcome text = run(words);
+        EXPECT_NE(text.out.find(c.text), std::string::npos) << text.out.substr(0, 2000) << text.err;
+        words.push_back("--json");
+        json_t *const root = json_loads(run(words).out.c_str(), 0, nullptr);
+        json_t *const row = json_object_get(json_array_get(json_object_get(root, "shapes"), 0), "configured");
+        ASSERT_NE(row, nullptr);
+        EXPECT_EQ(json_integer_value(json_object_get(row, "per_token")), c.per_token);
+        EXPECT_EQ(json_integer_value(json_object_get(row, "per_sink")), c.per_sink);
+        EXPECT_EQ(json_integer_value(json_object_get(row, "sink_tokens")), c.sinks);
+        json_decref(root);
+    }
+    EXPECT_EQ(run({ "--report", "--shape", "llama-2-7b" }).out.find("as configured"), std::string::npos);
+}
+
 TEST(Command, ShapesAssumptionsAndPlot)
 {
     support::Folder   folder;
