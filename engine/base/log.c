@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static _Atomic int current_level = WEIR_LOG_INFO;
@@ -24,4 +25,17 @@ void weir_log(weir_log_level level, const char *format, ...)
     line[n++] = '\n';
     const ssize_t written = write(STDERR_FILENO, line, (size_t)n);
     (void)written; /* nothing can be done about a broken stderr */
+}
+
+bool weir_log_is_new(weir_log_causes *causes, const char *text)
+{
+    const char *const colon = strrchr(text, ':'), *const cause = colon != NULL ? colon : text;
+    const size_t n = strcspn(cause, "0123456789");
+    uint64_t     hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)cause[i]) * UINT64_C(0x100000001b3);
+    for (int32_t i = 0; i < causes->n && i < WEIR_LOG_CAUSES; i++)
+        if (causes->said[i] == hash) return false;
+    causes->said[causes->n++ % WEIR_LOG_CAUSES] = hash;
+    if (causes->n == 2 * WEIR_LOG_CAUSES) causes->n = WEIR_LOG_CAUSES;
+    return true;
 }

@@ -1,5 +1,7 @@
 /* engine/base/log.h - lines on stderr. Library code returns errors; it logs only what nobody waits for. */
 #pragma once
+#include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -10,6 +12,16 @@ typedef enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO, W
 void weir_log_set_level(weir_log_level level); /* default: info */
 /* Writes one line with one write(2); text longer than 4 KiB is cut. Thread-safe. */
 void weir_log(weir_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Causes that were said, for what may fail again and again. Zero: none; set it to zero when the thing works again. One thread at a time. */
+enum { WEIR_LOG_CAUSES = 8 };
+typedef struct weir_log_causes {
+    uint64_t said[WEIR_LOG_CAUSES];
+    int32_t  n;
+} weir_log_causes;
+/* Notes the cause that a text names: what stands behind its last colon, up to the first digit, as paths and numbers differ from time to time. false: it
+ * was noted before. */
+bool weir_log_is_new(weir_log_causes *causes, const char *text);
 
 #ifdef __cplusplus
 }

@@ -220,12 +220,15 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
     if (best == NULL) return;
     const weir_status status = session_restore_named(s, best, &result, &error);
     if (status == WEIR_OK) {
+        s->recall_causes = (weir_log_causes){ 0 };
         session_touch(s, best);
         weir_service_call(s->service, count, &best_rows);
         return;
     }
-    weir_log(WEIR_LOG_WARNING, "a prompt of %d tokens is computed though session %s holds %d of them: %s", (int)p->n_tokens, best,
-             (int)best_rows, error.text);
+    if (weir_log_is_new(&s->recall_causes, error.text))
+        weir_log(WEIR_LOG_WARNING,
+                 "a prompt of %d tokens is computed though session %s holds %d of them, as others may be for this reason: %s",
+                 (int)p->n_tokens, best, (int)best_rows, error.text);
     if (status != WEIR_EFULL) forget(s, best);
 }
 

@@ -3,14 +3,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/schedule/session_internal.h"
 #include "offload/ledger.h"
 
-enum { REASONS = 8, TRIES = 4 /* texts that one look finds not worth a file */ };
+enum { TRIES = 4 /* texts that one look finds not worth a file */ };
 
 struct weir_saver {
     weir_sessions    *sessions;
@@ -27,9 +26,8 @@ struct weir_saver {
     weir_session_text   file;
     weir_session_source source;
     /* ---- the writing thread's */
-    bool     is_written;
-    uint64_t reasons[REASONS];     /* of failures that were logged */
-    int32_t  n_reasons;
+    bool            is_written;
+    weir_log_causes causes; /* of failures since it worked last */
 
     pthread_t       thread;
     bool            has_thread;
@@ -66,14 +64,9 @@ static weir_status copy_state(void *user, void *bytes, int32_t state, size_t at,
     return status;
 }
 
-/* Paths differ from text to text, what is wrong stands behind the last colon. Once per reason. */
 static void log_failure(weir_saver *s, const weir_error *why)
 {
-    const char *const last = strrchr(why->text, ':'), *const reason = last != NULL ? last : why->text;
-    const uint64_t hash = XXH3_64bits(reason, strcspn(reason, "0123456789"));
-    for (int32_t i = 0; i < s->n_reasons && i < REASONS; i++)
-        if (s->reasons[i] == hash) return;
-    s->reasons[s->n_reasons++ % REASONS] = hash;
+    if (!weir_log_is_new(&s->causes, why->text)) return;
     weir_log(WEIR_LOG_WARNING, "a text of %d tokens is dropped without a file of it, as others may be for this reason: %s",
              (int)s->file.n_tokens, why->text);
 }
@@ -89,6 +82,7 @@ static void write_file(weir_saver *s)
         status = session_write_text(s->sessions, SESSION_WRITERS - 1, name, &s->file, &result, &error);
     s->is_written = status == WEIR_OK;
     if (s->is_written) {
+        s->causes = (weir_log_causes){ 0 };
         session_index_add(s->sessions, name, &s->file);
         session_folder_drop_beginnings(s->sessions, &s->file, name);
     } else if (status != WEIR_ECANCELED) {

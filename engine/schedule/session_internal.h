@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 
+#include "engine/base/log.h"
 #include "engine/schedule/job.h"
 #include "engine/schedule/saver.h"
 #include "engine/schedule/session_store.h"
@@ -30,8 +31,9 @@ struct weir_sessions {
     weir_service         *service;
     int32_t               limit, most_states, n_vocab;
     int64_t               disk;
-    pthread_mutex_t       lock; /* one is saved or restored at a time; guards `own` */
+    pthread_mutex_t       lock; /* one is saved or restored at a time; guards `own` and `recall_causes` */
     session_carrier       own;
+    weir_log_causes       recall_causes; /* why files were of no use, since one was */
     weir_saver           *saver; /* NULL: nothing is saved under pressure */
 
     pthread_mutex_t folder_lock; /* guards room in the folder and the index */

@@ -323,7 +323,7 @@ bool session_is_there(const weir_sessions *sessions, const char *name, const wei
     return is;
 }
 
-static bool save_shared(weir_sessions *s)
+static bool save_shared(weir_sessions *s, weir_log_causes *causes)
 {
     weir_error              error = { 0 };
     weir_session_result     result;
@@ -332,7 +332,8 @@ static bool save_shared(weir_sessions *s)
     if (!is_named) session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt);
     bool is_saved = !is_named && session_is_there(s, s->own.name, &text);
     if (!is_saved) is_saved = session_write_text(s, 0, s->own.name, &text, &result, &error) == WEIR_OK;
-    if (!is_saved) weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)text.n_tokens, error.text);
+    if (!is_saved && weir_log_is_new(causes, error.text))
+        weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)text.n_tokens, error.text);
     if (is_saved && !is_named) session_index_add(s, s->own.name, &text);
     if (is_saved) session_folder_drop_beginnings(s, &text, s->own.name);
     return is_saved;
@@ -342,22 +343,26 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
 {
     enum { SHORTEST = WEIR_PAGE_TOKENS };
     weir_prefix_cursor cursor = { 0 };
-    int32_t            n = 0;
+    weir_log_causes    causes = { 0 };
+    int32_t            n = 0, n_tried = 0;
     (void)pthread_mutex_lock(&sessions->lock);
     weir_saver_pause(sessions->saver);
-    for (int32_t tried = 0; tried < sessions->limit;) {
+    while (n_tried < sessions->limit) {
         wish w = { .sessions = sessions, .cursor = &cursor };
         weir_service_call(sessions->service, take_next, &w);
         const bool is_worth_it = w.status == WEIR_OK && (sessions->own.sequence.n_computed >= SHORTEST || sessions->own.name[0] != '\0');
         if (is_worth_it) {
-            n += save_shared(sessions);
-            tried++;
+            n += save_shared(sessions, &causes);
+            n_tried++;
         }
         weir_service_call(sessions->service, let_go, sessions);
         if (w.status == WEIR_ENOTFOUND) break;
     }
     weir_saver_resume(sessions->saver);
     (void)pthread_mutex_unlock(&sessions->lock);
+    if (n < n_tried)
+        weir_log(WEIR_LOG_WARNING, "%s: %d of %d conversations are not saved (sessions.dir)", sessions->folder, (int)(n_tried - n),
+                 (int)n_tried);
     return n;
 }
 

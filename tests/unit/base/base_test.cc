@@ -9,6 +9,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/log.h"
 
 TEST(Error, PrefixKeepsTheFacts)
 {
@@ -88,4 +89,19 @@ TEST(File, MapRefusesFoldersAndMissingFiles)
     weir_error error = {};
     EXPECT_EQ(weir_map_open(&map, "/tmp", &error), WEIR_EIO);
     EXPECT_EQ(weir_map_open(&map, "/nonexistent", &error), WEIR_ENOTFOUND);
+}
+
+TEST(Log, ACauseIsNewOnce)
+{
+    weir_log_causes causes = {};
+    EXPECT_TRUE(weir_log_is_new(&causes, "a/1.session: cannot write 100 bytes: No space left on device"));
+    EXPECT_FALSE(weir_log_is_new(&causes, "b/2.session: cannot write 7 bytes: No space left on device"));
+    EXPECT_TRUE(weir_log_is_new(&causes, "no room for 700 tokens"));
+    EXPECT_FALSE(weir_log_is_new(&causes, "no room for 20 tokens, or 5"));
+    causes = {};
+    EXPECT_TRUE(weir_log_is_new(&causes, "no room for 20 tokens")) << "it worked meanwhile";
+    for (int i = 0; i < 100; i++)
+        EXPECT_TRUE(weir_log_is_new(&causes, std::string(static_cast<size_t>(i), 'x').c_str())) << "more than are held";
+    EXPECT_FALSE(weir_log_is_new(&causes, std::string(99, 'x').c_str()));
+    EXPECT_FALSE(weir_log_is_new(&causes, std::string(92, 'x').c_str()));
 }

@@ -17,6 +17,13 @@ using support::Service;
 
 enum { CONTEXT = 1024, LONG = 700 };
 
+int times(const std::string &text, const std::string &what)
+{
+    int n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) n++;
+    return n;
+}
+
 class Pressure : public Service {
   protected:
     void SetUp() override
@@ -365,9 +372,15 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
     std::filesystem::rename(folder_, folder_ + ".away");
     std::ofstream(folder_) << "x";
     const auto answer = run(text);
+    testing::internal::CaptureStderr();
     fill(2);
     EXPECT_EQ(stats().saved_texts, 0);
-    EXPECT_GT(stats().save_failures, 0);
+    EXPECT_GT(stats().save_failures, 1);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 0) << "as when the server ends";
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(times(said, "is dropped without a file of it"), 1) << "once for this reason: " << said;
+    EXPECT_EQ(times(said, "tokens is not saved: "), 1) << said;
+    EXPECT_EQ(times(said, "conversations are not saved (sessions.dir)"), 1) << said;
     EXPECT_EQ(run(text), answer);
     EXPECT_EQ(usage_.n_cached, 0);
     std::filesystem::remove(folder_);
@@ -377,6 +390,29 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
     EXPECT_GT(handled(), before);
     EXPECT_GT(stats().saved_texts, 0) << "the folder is there again";
     expect_nothing_leaks();
+}
+
+// A window of pages, and one request that has a claim to all of them: files cannot come back beside it, which is said once.
+TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
+{
+    start("qwen3");
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string      memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
+    const auto             text = prompt(1, LONG);
+    const auto             answer = run(text);
+    EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
+    stop();
+    start("qwen3", {}, memory.c_str());
+    Call busy(prompt(2, 300), 700);
+    ASSERT_EQ(busy.submit(service_, &error_), WEIR_OK) << error_.text;
+    while (stats().running == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 3; i++) weir_sessions_recall(sessions_, text.data(), LONG, nullptr);
+    const std::string said = testing::internal::GetCapturedStderr();
+    if (stats().running > 0) EXPECT_EQ(times(said, "is computed though session"), 1) << said;
+    busy.wait();
+    EXPECT_EQ(run(text), answer);
+    EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
 
 // A damaged file is computed instead, and is not asked again.
