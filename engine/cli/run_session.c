@@ -1,6 +1,7 @@
 /* engine/cli/run_session.c - weir session list, save, restore, delete. */
 #include <inttypes.h>
 
+#include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cli/answer.h"
 #include "engine/cli/open.h"
@@ -127,6 +128,7 @@ int weir_run_session_list(const weir_arguments *arguments)
     weir_status        status = open_folder(&sessions, &arguments->config, &error);
     if (status == WEIR_OK) status = weir_sessions_list(sessions, &infos, &n, &error);
     for (size_t i = 0; i < n && status == WEIR_OK; i++) status = print_info(&text, &infos[i], weir_argument_given(arguments, "json"));
+    if (status == WEIR_OK && n == 0) weir_log(WEIR_LOG_INFO, "%s: no sessions here (sessions.dir)", arguments->config.sessions.dir);
     const int code = status != WEIR_OK ? weir_fail(status, &error) : text.size > 0 ? weir_print(&text) : WEIR_EXIT_OK;
     weir_memory_give(infos);
     weir_buffer_free(&text);

@@ -287,6 +287,7 @@ TEST(Main, ExitCodesAndStreams)
     EXPECT_EQ(o.code, 2);
     EXPECT_TRUE(holds(o.err, "`weir serve --help` lists the options")) << o.err;
     EXPECT_TRUE(holds(run_main({ "--prot" }, "serve").err, "`serve --help` lists the options"));
+    EXPECT_TRUE(holds(run_main({ "--set", "server.prot=1" }, "serve").err, "`serve --help-config` lists every key"));
     o = run_main({ "serve", "--help-config" });
     EXPECT_EQ(o.code, 0);
     EXPECT_TRUE(holds(o.out, "[kv.policy]"));

@@ -343,7 +343,10 @@ TEST(Session, ATextIsSavedContinuedListedAndDeleted)
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 0);
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 1);
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "../x" }).code, 2);
-    EXPECT_EQ(run({ "session", "list", "--dir", folder }).out, "");
+    const Outcome none = run({ "session", "list", "--dir", folder });
+    EXPECT_EQ(none.code, 0);
+    EXPECT_EQ(none.out, "");
+    EXPECT_SAYS(none.err, folder + ": no sessions here");
     EXPECT_EQ(run({ "session", "list" }).code, 2);
 }
 

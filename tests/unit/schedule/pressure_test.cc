@@ -380,7 +380,7 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(times(said, "is dropped without a file of it"), 1) << "once for this reason: " << said;
     EXPECT_EQ(times(said, "tokens is not saved: "), 1) << said;
-    EXPECT_EQ(times(said, "conversations are not saved (sessions.dir)"), 1) << said;
+    EXPECT_EQ(times(said, "conversations are not saved; make room there"), 1) << said;
     EXPECT_EQ(run(text), answer);
     EXPECT_EQ(usage_.n_cached, 0);
     std::filesystem::remove(folder_);

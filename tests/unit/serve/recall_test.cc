@@ -15,6 +15,8 @@ struct Reply {
     int64_t     n_prompt, n_cached;
 };
 
+const char *const keys[] = { "sk-one", "sk-two" };
+
 class Recall : public testing::Test {
   protected:
     void open(const std::vector<const char *> &settings)
@@ -32,6 +34,8 @@ class Recall : public testing::Test {
         weir_server_options server = {};
         server.log_fd = -1;
         server.sampling = weir_sampling_default();
+        server.keys = keys;
+        server.n_keys = with_keys_ ? 2 : 0;
         server.ledger = weir_engine_ledger(engine_);
         server.service = weir_engine_service(engine_);
         server.sessions = weir_engine_sessions(engine_);
@@ -45,10 +49,11 @@ class Recall : public testing::Test {
         weir_server_close(server_);
         weir_engine_close(engine_);
     }
-    json_t *ask_json(const std::string &method, const std::string &path, const std::string &body) const
+    json_t *ask_json(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
     {
-        const int         port = weir_server_port(server_);
-        const std::string text = method == "GET" ? http::request(port, method, path, "", "") : http::ask(port, path, body);
+        std::string more = "Content-Length: " + std::to_string(body.size()) + "\r\n";
+        if (with_keys_) more += "Authorization: Bearer " + std::string(keys[key]) + "\r\n";
+        const std::string text = http::request(weir_server_port(server_), method, path, more, body);
         const size_t      begin = text.find("\r\n\r\n");
         EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
         json_t *const root = begin != std::string::npos ? json_loads(text.c_str() + begin, 0, nullptr) : nullptr;
@@ -56,7 +61,7 @@ class Recall : public testing::Test {
         return root;
     }
     /* About ten tokens for each of its sentences. */
-    Reply ask(int topic) const
+    Reply ask(int topic, int key = 0, const std::string &salt = "") const
     {
         std::string content;
         for (int i = 0; i < 70; i++)
@@ -64,7 +69,9 @@ class Recall : public testing::Test {
                        std::to_string((topic * 7919 + i * 104729) % 997) + ". ";
         json_t *const root =
             ask_json("POST", "/v1/chat/completions",
-                     R"({"messages":[{"role":"user","content":")" + content + R"("}],"max_tokens":8,"temperature":0,"ignore_eos":true})");
+                     R"({"messages":[{"role":"user","content":")" + content + R"("}],"max_tokens":8,"temperature":0,"ignore_eos":true)" +
+                         (salt.empty() ? "" : ",\"cache_salt\":\"" + salt + "\"") + "}",
+                     key);
         json_t *const usage = json_object_get(root, "usage");
         const char   *answer =
             json_string_value(json_object_get(json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message"), "content"));
@@ -82,6 +89,7 @@ class Recall : public testing::Test {
         return n;
     }
     std::string  folder_;
+    bool         with_keys_ = false;
     weir_engine *engine_ = nullptr;
     weir_server *server_ = nullptr;
 };
@@ -108,6 +116,32 @@ TEST_F(Recall, APromptThatWasPushedOutIsFound)
         server_ = nullptr;
         engine_ = nullptr;
     }
+}
+
+/* Equal prompts of two keys, and of one key under two salts: what one computed is never given to another, neither from memory nor from a file. */
+TEST_F(Recall, KeysAndSaltsNeverShareTexts)
+{
+    with_keys_ = true;
+    open({ "memory.host=64MiB", "model.context=1280", "batch.max_sequences=2" });
+    const struct {
+        int         key;
+        const char *salt;
+    } owners[] = { { 0, "" }, { 1, "" }, { 0, "a" }, { 1, "a" }, { 0, "b" }, { 1, ":a" } };
+    const Reply first = ask(0);
+    for (const auto &owner : owners) {
+        const bool  is_first = owner.key == 0 && owner.salt[0] == '\0';
+        const Reply cold = is_first ? first : ask(0, owner.key, owner.salt), warm = ask(0, owner.key, owner.salt);
+        EXPECT_EQ(cold.n_cached, 0) << owner.key << owner.salt;
+        EXPECT_EQ(warm.n_cached, first.n_prompt - 1) << owner.key << owner.salt;
+        EXPECT_EQ(warm.content, first.content);
+        for (int i = 0; i < 6; i++) (void)ask(1 + i, 0, "other"); /* these push them out to a file */
+    }
+    ASSERT_GT(kept("saved_texts"), 0);
+    const int64_t found = kept("found_texts");
+    EXPECT_EQ(ask(0, 1, "b").n_cached, 0) << "only the other key has this salt";
+    EXPECT_EQ(kept("found_texts"), found);
+    EXPECT_EQ(ask(0, 0, "").n_cached, first.n_prompt - 1) << "its own comes back";
+    EXPECT_EQ(kept("found_texts"), found + 1);
 }
 
 /* More conversations in turn than there may be files: each is computed again, and the count says why. */
