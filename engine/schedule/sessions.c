@@ -361,8 +361,8 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     weir_saver_resume(sessions->saver);
     (void)pthread_mutex_unlock(&sessions->lock);
     if (n < n_tried)
-        weir_log(WEIR_LOG_WARNING, "%s: %d of %d conversations are not saved; make room there, or set sessions.dir to a folder that has it", sessions->folder, (int)(n_tried - n),
-                 (int)n_tried);
+        weir_log(WEIR_LOG_WARNING, "%s: %d of %d conversations are not saved; make room there, or set sessions.dir to a folder that has it",
+                 sessions->folder, (int)(n_tried - n), (int)n_tried);
     return n;
 }
 
