@@ -1,0 +1,232 @@
+// Texts that the tree keeps, as wholes: which will be dropped and are in no file, their names, their order, and states that are held.
+#include "tests/unit/kv/prefix_fixture.h"
+
+namespace {
+
+using prefix::digest;
+using prefix::Prefix;
+using prefix::Text;
+
+TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
+{
+    open(4 * 20, 100, 8); // a block is 4 pages: 64 tokens in all layers and heads
+    keep(text(320, 1), nullptr);
+    keep(text(320, 2), "mine");
+    keep(text(128, 3), nullptr);
+    weir_sequence s = sequence({});
+    char          salt[WEIR_PREFIX_SALT + 1];
+    ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 8), 0, 192, &s, salt)) << "so many are free";
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 321, &s, salt)) << "no text is that long";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 9), 0, 192, &s, salt));
+    EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
+    EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
+    EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, salt), 320);
+    EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, "mine"), 0);
+    ASSERT_EQ(weir_prefix_hold(prefix_, &s, salt), 320);
+    sound();
+    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 7) << "it is held";
+    weir_prefix_tried(prefix_, s.tokens, 320, 320, salt);
+    weir_sequence_clear(&s);
+    sound();
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 13), 0, 192, &s, salt)) << "five blocks go before the next text";
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 14), 0, 192, &s, salt));
+    EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
+    EXPECT_STREQ(salt, "mine");
+    weir_sequence_clear(&s);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 13))) << "holding was no use of it: it goes first";
+    EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 0);
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 0);
+
+    // What was saved and goes on: the new tokens alone count. What another text shares is not lost with this one.
+    keep(text(320, 2), "mine");
+    weir_prefix_tried(prefix_, text(320, 2).data(), 320, 320, "mine");
+    keep(text(448, 2), "mine");
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 129, &s, salt));
+    EXPECT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
+    EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
+    weir_sequence_clear(&s);
+    weir_prefix_tried(prefix_, text(128, 3).data(), 128, 0, nullptr);
+    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
+    EXPECT_EQ(s.n_tokens, 448);
+    weir_sequence_clear(&s);
+    Text other = text(448, 2);
+    for (size_t i = 384; i < other.size(); i++) other[i] = -1;
+    keep(other, "mine");
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
+    weir_sequence_close(&s);
+}
+
+TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
+{
+    open(64, 12, 12);
+    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
+    const Text a = text(100, 1), b = text(200, 2);
+    const auto name = [&](const Text &of, const char *what) {
+        weir_sequence s = sequence(of);
+        (void)weir_prefix_take(prefix_, &s, nullptr, s.n_tokens);
+        weir_prefix_name(prefix_, &s, nullptr, what);
+        weir_sequence_close(&s);
+        sound();
+    };
+    const auto named = [&](const char *what) {
+        weir_sequence s = sequence({});
+        char          salt[WEIR_PREFIX_SALT + 1] = "";
+        const bool    is = weir_prefix_named(prefix_, what, &s, salt);
+        EXPECT_EQ(is, weir_prefix_has_name(prefix_, what));
+        const Text found(s.tokens, s.tokens + (is ? s.n_tokens : 0));
+        if (is) EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
+        s.n_tokens = 0;
+        weir_sequence_close(&s);
+        return found;
+    };
+    keep(a, nullptr);
+    keep(b, nullptr);
+    EXPECT_EQ(named("x"), Text());
+    name(a, "x");
+    EXPECT_EQ(named("x"), a);
+    name(b, "y");
+    name(b, "x");
+    EXPECT_EQ(named("x"), b);
+    EXPECT_EQ(named("y"), b) << "a text may have two names";
+    Text longer = a;
+    name(a, "x");
+    for (int i = 0; i < 20; i++) longer.push_back(7);
+    keep(longer, nullptr);
+    EXPECT_EQ(named("x"), a) << "the run that held its end became longer";
+    for (int i = 0; i < WEIR_PREFIX_NAMES; i++) name(b, ("n" + std::to_string(i)).c_str());
+    EXPECT_EQ(named("x"), Text()) << "too many names";
+    EXPECT_EQ(named("n63"), b);
+    name(b, "");
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(n_pages_)));
+    EXPECT_EQ(named("n63"), Text());
+    sound();
+}
+
+TEST_P(Prefix, TextsComeOutMostRecentFirst)
+{
+    open(64, 12, 12);
+    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
+    const Text a = text(100, 1), b = text(130, 2), c = text(64, 3);
+    keep(a, "s");
+    keep(b, nullptr);
+    keep(c, "t");
+    (void)take(a, "s");
+    const std::vector<std::pair<Text, std::string>> expected = { { a, "s" }, { c, "t" }, { b, WEIR_PREFIX_NO_SALT } };
+    weir_prefix_cursor                              cursor = {};
+    weir_sequence                                   s = sequence({});
+    char                                            salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
+    for (const auto &one : expected) {
+        ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
+        EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), one.first);
+        EXPECT_EQ(salt, one.second);
+        EXPECT_STREQ(name, "");
+        EXPECT_EQ(weir_prefix_take(prefix_, &s, salt, s.n_tokens).n_rows, (int32_t)one.first.size()) << "a salt that came out goes in";
+        weir_sequence_clear(&s);
+    }
+    EXPECT_FALSE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
+    weir_sequence_close(&s);
+}
+
+TEST_P(Prefix, PinnedStatesAreNotLent)
+{
+    open(64, 12, 4);
+    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
+    if (!GetParam().has_states) return;
+    const Text a = text(200, 1);
+    keep(a, nullptr, { 50, 120 });
+    weir_sequence s = sequence(a);
+    ASSERT_EQ(weir_prefix_take(prefix_, &s, nullptr, 200).n_rows, 200);
+    weir_prefix_mark marks[4];
+    ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, marks, 2), 2) << "the last two";
+    EXPECT_EQ(marks[0].at, 120);
+    EXPECT_EQ(marks[1].at, 200);
+    for (const weir_prefix_mark &mark : { marks[0], marks[1] }) {
+        uint64_t value;
+        memcpy(&value, mark.state, sizeof value);
+        EXPECT_EQ(value, digest(a.data(), mark.at));
+    }
+    float *lent[2];
+    for (float *&state : lent) ASSERT_NE(state = weir_prefix_lend(prefix_), nullptr);
+    EXPECT_EQ(weir_prefix_lend(prefix_), nullptr) << "the other two are pinned";
+    for (float *const state : lent) weir_prefix_give_back(prefix_, state);
+    weir_prefix_unpin(prefix_, marks, 2);
+    for (float *&state : lent) ASSERT_NE(state = weir_prefix_lend(prefix_), nullptr);
+    float *const third = weir_prefix_lend(prefix_);
+    EXPECT_NE(third, nullptr);
+    weir_prefix_give_back(prefix_, third);
+    for (float *const state : lent) weir_prefix_give_back(prefix_, state);
+    weir_sequence_close(&s);
+    sound();
+}
+
+// A pinned state may be on a run of another text, whose pages nobody holds: it goes, the state stays as long as it is pinned.
+TEST_P(Prefix, PinnedStatesOutliveTheirText)
+{
+    open(4 * 8, 20, 4);
+    if (GetParam().is_paged) GTEST_SKIP() << "its texts end within pages";
+    if (!GetParam().has_states) return;
+    const Text a = text(200, 1);
+    Text       other = text(128, 2);
+    std::copy(a.begin(), a.begin() + 30, other.begin());
+    keep(other, nullptr, { 30 });
+    keep(a, nullptr, {});
+    weir_sequence s = sequence(a);
+    ASSERT_EQ(weir_prefix_take(prefix_, &s, nullptr, 200).n_rows, 200);
+    weir_prefix_mark marks[4];
+    ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, marks, 4), 2);
+    ASSERT_EQ(marks[0].at, 30);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 4)));
+    sound();
+    std::vector<float *> lent;
+    for (float *state = weir_prefix_lend(prefix_); state != nullptr; state = weir_prefix_lend(prefix_)) lent.push_back(state);
+    EXPECT_EQ(lent.size(), 2u) << "two are pinned";
+    for (float *const state : lent) memset(state, 0, state_bytes);
+    uint64_t value;
+    memcpy(&value, marks[0].state, sizeof value);
+    EXPECT_EQ(value, digest(a.data(), 30));
+    weir_prefix_unpin(prefix_, marks, 2);
+    float *const freed = weir_prefix_lend(prefix_);
+    EXPECT_EQ(freed, marks[0].state);
+    lent.push_back(freed);
+    for (float *const state : lent) weir_prefix_give_back(prefix_, state);
+    weir_sequence_close(&s);
+    sound();
+}
+
+// A text whose file is gone is saved again, but only after it was used again.
+TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
+{
+    open(4 * 20, 100, 8);
+    const Text    own = text(320, 1);
+    weir_sequence s = sequence({});
+    char          salt[WEIR_PREFIX_SALT + 1];
+    const auto    is_endangered = [&] {
+        const bool is = weir_prefix_endangered(prefix_, others(4 * 20), 1, 64, &s, salt);
+        weir_sequence_clear(&s);
+        return is;
+    };
+    keep(own, nullptr);
+    ASSERT_TRUE(is_endangered());
+    weir_prefix_tried(prefix_, own.data(), 320, 320, nullptr);
+    EXPECT_FALSE(is_endangered());
+    weir_prefix_unsaved(prefix_, own.data(), 320, "another salt");
+    weir_prefix_unsaved(prefix_, own.data(), 320, nullptr);
+    sound();
+    EXPECT_FALSE(is_endangered()) << "nobody used it since";
+    keep(own, nullptr);
+    EXPECT_TRUE(is_endangered());
+    weir_prefix_tried(prefix_, own.data(), 320, 320, nullptr);
+    EXPECT_FALSE(is_endangered());
+    keep(own, nullptr);
+    EXPECT_FALSE(is_endangered()) << "its file is there";
+    weir_prefix_unsaved(prefix_, own.data(), 320, nullptr);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(n_pages_)));
+    EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 320) << "dropped, and in no file";
+    weir_sequence_close(&s);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Prefix, PREFIX_KINDS, prefix::kind_name);
+
+} // namespace
