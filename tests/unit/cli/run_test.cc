@@ -13,36 +13,14 @@
 #include <vector>
 
 #include "engine/base/file.h"
-#include "engine/cli/command.h"
+#include "tests/unit/cli/program.h"
 
 namespace {
 
-#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+using program::Outcome;
+using program::run;
 
 const std::string demo = "models/weir-demo", messages = R"([{"role": "user", "content": "Hello"}])";
-
-struct Outcome {
-    int         code;
-    std::string out, err;
-};
-
-Outcome run(std::vector<std::string> words)
-{
-    weir_program              program = {};
-    std::vector<const char *> argv;
-    program.name = "weir";
-    program.version = "1.2.3";
-    program.commands = weir_commands(&program.n_commands);
-    words.insert(words.begin(), "weir");
-    for (const std::string &word : words) argv.push_back(word.c_str());
-    Outcome outcome;
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    outcome.code = weir_main(&program, static_cast<int>(argv.size()), argv.data());
-    outcome.out = testing::internal::GetCapturedStdout();
-    outcome.err = testing::internal::GetCapturedStderr();
-    return outcome;
-}
 
 /* The first number behind this name. */
 double number(const std::string &json, const std::string &name)

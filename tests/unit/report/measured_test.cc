@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <string>
 
-#include "engine/cli/command.h"
 #include "engine/cli/options.h"
 #include "engine/report/report.h"
+#include "tests/unit/cli/program.h"
 #include "tests/unit/model/support.h"
 
 namespace {
@@ -47,25 +47,12 @@ weir_report_shape shape_of(const weir_model_facts &facts)
     return s;
 }
 
-struct Outcome {
-    int         code;
-    std::string out, err;
-};
+using program::Outcome;
 
-Outcome run(std::vector<const char *> words)
+Outcome run(std::vector<std::string> words)
 {
-    weir_program program = {};
-    program.name = "weir";
-    program.version = "0";
-    program.commands = weir_commands(&program.n_commands);
-    words.insert(words.begin(), { "weir", "plan" });
-    Outcome outcome;
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    outcome.code = weir_main(&program, int(words.size()), words.data());
-    outcome.out = testing::internal::GetCapturedStdout();
-    outcome.err = testing::internal::GetCapturedStderr();
-    return outcome;
+    words.insert(words.begin(), "plan");
+    return program::run(words);
 }
 
 bool holds(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
@@ -155,9 +142,9 @@ TEST(Command, ReportsOnTheConfiguredFormats)
     /* Two KV heads and two layers; turbo4 of 64 values takes 34 bytes, f16 128; K and V. */
     const int64_t turbo = 2 * 2 * 2 * 34, f16 = 2 * 2 * 2 * 128;
     const struct {
-        std::vector<const char *> set;
-        int64_t                   per_token, per_sink, sinks;
-        const char               *text;
+        std::vector<std::string> set;
+        int64_t                  per_token, per_sink, sinks;
+        const char              *text;
     } cases[] = {
         { {}, f16, 0, 0, "as configured: KV in f16, 1.00 KiB per token\n" },
         { { "--set", "kv.format=turbo4" }, turbo, 0, 0, "as configured: KV in turbo4, 272 B per token\n" },
@@ -173,7 +160,7 @@ TEST(Command, ReportsOnTheConfiguredFormats)
           "as configured: KV in turbo4/f16, f16 in the first and the last layer, 1.00 KiB per token\n" },
     };
     for (const auto &c : cases) {
-        std::vector<const char *> words = { "--report", "--context", "64" };
+        std::vector<std::string> words = { "--report", "--context", "64" };
         words.insert(words.end(), c.set.begin(), c.set.end());
         const Outcome text = run(words);
         EXPECT_NE(text.out.find(c.text), std::string::npos) << text.out.substr(0, 2000) << text.err;
@@ -212,8 +199,8 @@ TEST(Command, ShapesAssumptionsAndPlot)
 TEST(Command, MistakesAreNamed)
 {
     const struct {
-        std::vector<const char *> words;
-        const char               *part;
+        std::vector<std::string> words;
+        const char              *part;
     } cases[] = {
         { { "--shape", "llama-2-7b" }, "--shape belongs to --report" },
         { { "--svg", "x" }, "--svg belongs to --report" },

@@ -1,0 +1,39 @@
+/* Commands as a user runs them: the exit code and what was printed. */
+#pragma once
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/cli/command.h"
+
+#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+
+namespace program {
+
+struct Outcome {
+    int         code;
+    std::string out, err;
+};
+
+/* `fixed`: the program is this command alone. */
+inline Outcome run(const std::vector<std::string> &words, const char *fixed = nullptr)
+{
+    weir_program              program = {};
+    std::vector<const char *> argv;
+    program.name = fixed != nullptr ? fixed : "weir";
+    program.version = "1.2.3";
+    program.fixed = fixed;
+    program.commands = weir_commands(&program.n_commands);
+    argv.push_back(program.name);
+    for (const std::string &word : words) argv.push_back(word.c_str());
+    Outcome outcome;
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    outcome.code = weir_main(&program, static_cast<int>(argv.size()), argv.data());
+    outcome.out = testing::internal::GetCapturedStdout();
+    outcome.err = testing::internal::GetCapturedStderr();
+    return outcome;
+}
+
+} // namespace program
