@@ -6,14 +6,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/base/memory.h"
 #include "engine/schedule/session_store.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {
 
 using support::Call;
-using support::Service;
 
 enum { CONTEXT = 1024, LONG = 700 };
 
@@ -24,29 +22,9 @@ int times(const std::string &text, const std::string &what)
     return n;
 }
 
-class Pressure : public Service {
+class Pressure : public support::Folder {
   protected:
-    void SetUp() override
-    {
-        folder_ = std::string(getenv("TEST_TMPDIR")) + "/pressure";
-        std::filesystem::remove_all(folder_);
-        setting_ = "sessions.dir=" + folder_;
-    }
-    void start(const char *model, std::vector<const char *> more = {}, const char *memory = nullptr)
-    {
-        more.push_back(setting_.c_str());
-        open(model, 2, memory, CONTEXT, 0, more);
-        sessions_ = weir_engine_sessions(engine_);
-        ASSERT_NE(sessions_, nullptr);
-        EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS), weir_engine_plan_of(engine_)->tokens);
-        EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES),
-                  weir_engine_plan_of(engine_)->page_tables);
-    }
-    void stop()
-    {
-        weir_engine_close(engine_);
-        engine_ = nullptr;
-    }
+    Pressure() : Folder("pressure", CONTEXT) {}
     // As a server does: looks for a file first.
     std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *salt = nullptr, bool recall = true)
     {
@@ -87,15 +65,6 @@ class Pressure : public Service {
         const weir_service_stats s = stats();
         return s.saved_texts + s.save_failures + s.saves_given_up;
     }
-    std::vector<weir_session_info> list()
-    {
-        weir_session_info *infos = nullptr;
-        size_t             n = 0;
-        EXPECT_EQ(weir_sessions_list(sessions_, &infos, &n, &error_), WEIR_OK) << error_.text;
-        std::vector<weir_session_info> out(infos, infos + n);
-        weir_memory_give(infos);
-        return out;
-    }
     void expect_nothing_leaks()
     {
         settle();
@@ -108,9 +77,7 @@ class Pressure : public Service {
         weir_ledger_read(weir_engine_ledger(engine_), &memory);
         EXPECT_LE(memory.peak[WEIR_TIER_HOST], memory.cap[WEIR_TIER_HOST]);
     }
-    std::string    folder_, setting_;
-    weir_sessions *sessions_ = nullptr;
-    weir_usage     usage_ = {};
+    weir_usage usage_ = {};
 };
 
 TEST_F(Pressure, ATextThatWasDroppedComesBackFromItsFile)
@@ -241,6 +208,7 @@ TEST_F(Pressure, AFileKeepsItsStates)
     stop();
     start("tq", { one.c_str() });
     ASSERT_EQ(weir_engine_restore_sessions(engine_), 1);
+    settle(); /* which publishes the counts */
     ASSERT_EQ(stats().kept_states, 1);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     stop();

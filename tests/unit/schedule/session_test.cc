@@ -6,35 +6,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/base/memory.h"
 #include "engine/schedule/sessions.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {
 
 using support::Call;
-using support::Service;
 
-class Session : public Service {
+class Session : public support::Folder {
   protected:
-    void SetUp() override
-    {
-        folder_ = std::string(getenv("TEST_TMPDIR")) + "/sessions";
-        std::filesystem::remove_all(folder_);
-        setting_ = "sessions.dir=" + folder_;
-    }
-    void start(const char *model, std::vector<const char *> more = {}, const char *memory = nullptr)
-    {
-        more.push_back(setting_.c_str());
-        open(model, 2, memory, 512, 0, more);
-        sessions_ = weir_engine_sessions(engine_);
-        ASSERT_NE(sessions_, nullptr);
-    }
-    void stop()
-    {
-        weir_engine_close(engine_);
-        engine_ = nullptr;
-    }
+    Session() : Folder("sessions", 512) {}
     std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *session = nullptr, const char *salt = nullptr, bool cache = true)
     {
         Call call(ids, 12);
@@ -52,19 +33,8 @@ class Session : public Service {
         const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(), (int32_t)ids.size() };
         return weir_sessions_save(sessions_, &wish, &result_, &error_);
     }
-    weir_status                    restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
-    std::vector<weir_session_info> list()
-    {
-        weir_session_info *infos = nullptr;
-        size_t             n = 0;
-        EXPECT_EQ(weir_sessions_list(sessions_, &infos, &n, &error_), WEIR_OK) << error_.text;
-        std::vector<weir_session_info> out(infos, infos + n);
-        weir_memory_give(infos);
-        return out;
-    }
+    weir_status         restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
     std::string         path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
-    std::string         folder_, setting_;
-    weir_sessions      *sessions_ = nullptr;
     weir_session_result result_ = {};
     weir_usage          usage_ = {};
 };

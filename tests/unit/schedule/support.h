@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/memory.h"
 #include "engine/schedule/service.h"
 #include "engine/weir.h"
 #include "offload/dispatch.h"
@@ -138,6 +141,43 @@ class Service : public ::testing::Test {
     weir_service             *service_ = nullptr;
     weir_error                error_ = {};
     bool                      with_server_ = false; /* budgets are a server's */
+};
+
+/* A service with a folder of sessions, which is empty at first. */
+class Folder : public Service {
+  protected:
+    explicit Folder(const char *name, int context) : context_(context), folder_(std::string(getenv("TEST_TMPDIR")) + "/" + name)
+    {
+        std::filesystem::remove_all(folder_);
+        setting_ = "sessions.dir=" + folder_;
+    }
+    void start(const char *model, std::vector<const char *> more = {}, const char *memory = nullptr)
+    {
+        more.push_back(setting_.c_str());
+        open(model, 2, memory, context_, 0, more);
+        sessions_ = weir_engine_sessions(engine_);
+        ASSERT_NE(sessions_, nullptr);
+        EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS), weir_engine_plan_of(engine_)->tokens);
+        EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES),
+                  weir_engine_plan_of(engine_)->page_tables);
+    }
+    void stop()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    std::vector<weir_session_info> list()
+    {
+        weir_session_info *infos = nullptr;
+        size_t             n = 0;
+        EXPECT_EQ(weir_sessions_list(sessions_, &infos, &n, &error_), WEIR_OK) << error_.text;
+        std::vector<weir_session_info> out(infos, infos + n);
+        weir_memory_give(infos);
+        return out;
+    }
+    int            context_;
+    std::string    folder_, setting_;
+    weir_sessions *sessions_ = nullptr;
 };
 
 } // namespace support
