@@ -245,7 +245,7 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence)
 {
     const int64_t page = sequence->n_computed / RUN;
-    if (prefix->heads == 0 || page >= sequence->table.n_pages) return false;
+    if (prefix->heads == 0 || page >= sequence->table.n_pages || sequence->table.is_cut) return false;
     void *const own = sequence->table.pages[page];
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const leaf = &prefix->nodes[i];
@@ -263,7 +263,8 @@ int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int3
     int32_t n = 0;
     for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const run = &prefix->nodes[i];
-        if (run->parent == NONE || run->n_tokens == 0 || is_sink(prefix, i) || !is_idle(prefix, i) || is_cold(prefix, i)) continue;
+        if (run->parent == NONE || run->n_tokens == 0 || !is_idle(prefix, i)) continue;
+        if (!weir_kv_may_leave(prefix->store, (void *const *)pages_of(prefix, i), 1)) continue;
         int32_t at = n;
         while (at > 0 && run->last_use < node_of(prefix, blocks[at - 1])->last_use) at--;
         if (at == most) continue;
@@ -292,7 +293,7 @@ static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)
 {
     bool is_free = p->nodes[index].n_tokens == 0 || is_idle(p, index);
     for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next) is_free = walk_idle(p, child, n) && is_free;
-    if (is_free && p->nodes[index].n_tokens > 0) *(is_sink(p, index) ? &n->sinks : &n->others) += p->heads;
+    if (is_free && p->nodes[index].n_tokens > 0) *(is_sink(p, index) ? &n->sinks : &n->others) += idle_pages(p, index);
     return is_free;
 }
 
@@ -312,6 +313,7 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
             i = prefix->nodes[i].parent;
         }
     }
+    if (weir_kv_store_has_cut(prefix->store)) return weir_prefix_idle_pages(prefix);
     const int64_t idle = prefix->stats.n_nodes - prefix->n_used, sinks = prefix->n_sinks - prefix->n_used_sinks;
     return (weir_kv_pages){ .sinks = sinks * prefix->heads, .others = (idle - sinks) * prefix->heads };
 }
@@ -380,7 +382,7 @@ void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end)
         mark(p, i);
     }
     WEIR_ASSERT(page == -1);
-    weir_kv_commit(&sequence->table, end->at);
+    weir_kv_commit(&sequence->table, end->at - sequence->table.n_rows);
     sequence->n_computed = end->at;
 }
 
@@ -514,7 +516,8 @@ int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const cha
                          bool whole_pages)
 {
     prefix->clock++;
-    const int32_t end = whole_pages || prefix->is_paged ? sequence->n_computed / RUN * RUN : sequence->n_computed;
+    const int32_t whole = sequence->n_computed / RUN * RUN;
+    const int32_t end = sequence->table.is_cut ? 0 : whole_pages || prefix->is_paged ? whole : sequence->n_computed;
     int32_t       at = 0, mark = 0, index = end > 0 ? keep_salt(prefix, salt_text(salt)) : NONE;
     while (index != NONE && at < end) {
         const int32_t n = end - at < RUN ? end - at : RUN;

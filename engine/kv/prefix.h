@@ -61,7 +61,7 @@ typedef struct weir_prefix_mark {
 float *weir_prefix_lend(weir_prefix *prefix);
 void   weir_prefix_give_back(weir_prefix *prefix, float *state);
 
-/* Keeps the computed rows of a sequence and the states on them; whole pages that others kept before become the sequence's. The slots become the tree's; what does not fit is dropped. `whole_pages`: only
+/* Keeps the computed rows of a sequence and the states on them, none of a cut table (store.h); whole pages that others kept before become the sequence's. The slots become the tree's; what does not fit is dropped. `whole_pages`: only
  * pages that the sequence will not write to any more, for a sequence that goes on; marks behind them stay with the caller, and their number
  * is returned: they are the last ones. */
 int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const char *salt, const weir_prefix_mark *marks, int32_t n_marks,
@@ -113,7 +113,8 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
 /* The page that the sequence writes to next becomes its own, if one end of a text is all that shares it: that end is dropped. For a sequence that
  * has all other pages, and would need one more for a copy. */
 bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence);
-/* Pages that reclaiming could free. Costs as much as the sequences that came and went since the last call, not as the tree. */
+/* Pages that reclaiming could free. Costs as much as the sequences that came and went since the last call, not as the tree, which it does while a table is
+ * cut. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);
 /* With a disk. Up to `most` blocks in memory, past the sinks, that nobody else uses, the least recently used first; and what is done when none can leave it: texts are dropped
  * until n_blocks fit in memory or none is left that would help. */

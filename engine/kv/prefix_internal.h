@@ -87,10 +87,23 @@ static inline int32_t slot_of(const weir_prefix *p, const float *state)
     return (int32_t)((size_t)(state - p->states) / (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
 }
 
-/* Nobody but the tree uses its pages. */
+/* Nobody but the tree uses its pages; beside cut tables, which use some pages of a block and not others: one page of it. What could be dropped then frees
+ * something. */
 static inline bool is_idle(const weir_prefix *p, int32_t index)
 {
-    return p->heads == 0 || weir_kv_page_refs(p->store, pages_of(p, index)[0]) == 1;
+    const int64_t heads = weir_kv_store_has_cut(p->store) ? p->heads : 1;
+    for (int64_t h = 0; p->heads > 0 && h < heads; h++)
+        if (weir_kv_page_refs(p->store, pages_of(p, index)[h]) == 1) return true;
+    return p->heads == 0;
+}
+
+/* What dropping it would free. */
+static inline int64_t idle_pages(const weir_prefix *p, int32_t index)
+{
+    if (!weir_kv_store_has_cut(p->store)) return p->heads;
+    int64_t n = 0;
+    for (int64_t h = 0; h < p->heads; h++) n += weir_kv_page_refs(p->store, pages_of(p, index)[h]) == 1;
+    return n;
 }
 
 static inline int32_t common(const int32_t *a, const int32_t *b, int32_t n)

@@ -18,7 +18,8 @@ static int64_t disk_blocks(const weir_kv_spec *spec)
 
 static size_t own_book_bytes(const weir_kv_spec *spec)
 {
-    return (size_t)spec->n_pages * sizeof(int32_t) + (size_t)disk_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
+    const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
+    return (size_t)spec->n_pages * per_page + (size_t)disk_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
 }
 
 /* What the kernel keeps about address space that was in use once: 8 bytes for 4096. */
@@ -64,7 +65,8 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     WEIR_TRY(weir_ledger_alloc(store->ledger, &store->disk_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(spec), error));
     store->blocks = store->disk_books;
     store->alive = store->blocks + spec->n_pages;
-    store->lost = (bool *)(store->alive + disk_blocks(spec));
+    if (spec->evicts) store->pins = store->alive + disk_blocks(spec);
+    store->lost = (bool *)(store->alive + disk_blocks(spec) + (spec->evicts ? spec->n_pages : 0));
     for (int64_t i = 0; i < spec->n_pages; i++) store->blocks[i] = NO_BLOCK;
     WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec), store->bytes, error));
     return open_spill(store, error);
@@ -82,7 +84,7 @@ void kv_residency_close(weir_kv_store *store)
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 int32_t weir_kv_place_of(const weir_kv_store *store, const void *page)
 {
-    return store->spill != NULL ? store->blocks[kv_page_number(store, page)] : NO_BLOCK;
+    return store->spill != NULL && page != NULL ? store->blocks[kv_page_number(store, page)] : NO_BLOCK;
 }
 
 bool weir_kv_is_cold(const weir_kv_store *store, const void *page) { return weir_kv_place_of(store, page) != NO_BLOCK; }
@@ -94,6 +96,14 @@ bool weir_kv_is_lost(const weir_kv_store *store, const void *page)
 }
 
 void weir_kv_lose(weir_kv_store *store, const void *page) { store->lost[weir_kv_place_of(store, page)] = true; }
+
+bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)
+{
+    if (store->spill == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) || kv_is_sink(store, pages[0])) return false;
+    for (int64_t h = 0; store->pins != NULL && h < kv_heads_of(&store->spec); h++)
+        if (pages[h * stride] == NULL || store->pins[kv_page_number(store, pages[h * stride])] > 0) return false;
+    return true;
+}
 
 int64_t weir_kv_store_room(const weir_kv_store *store)
 {
@@ -158,7 +168,7 @@ weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t str
     const int64_t heads = kv_heads_of(&store->spec);
     int32_t       block;
     if (store->spill == NULL) return weir_error_set(error, WEIR_EFULL, "there is no disk for KV pages (memory.disk)");
-    WEIR_ASSERT(!kv_is_sink(store, pages[0]));
+    WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
     WEIR_TRY(weir_spill_take(store->spill, &block, error));
     const weir_status status = write_block(store, block, pages, stride, error);
     if (status != WEIR_OK) {
@@ -271,18 +281,41 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     return status == WEIR_OK;
 }
 
+/* Pages for the rows that the head has, all of them in memory if the table is cut. */
+static bool head_is_sound(const weir_kv_store *store, const weir_kv_table *table, int64_t head, weir_error *error)
+{
+    const int64_t rows = weir_kv_rows_at(table, head), n = kv_pages_per_head(rows);
+    if (rows > table->n_rows || n > table->n_pages || (!table->is_cut && rows != table->n_rows))
+        return weir_error_set(error, WEIR_EINVAL, "head %" PRId64 " has %" PRId64 " rows, the table %" PRId64, head, rows, table->n_rows) ==
+               WEIR_OK;
+    for (int64_t block = 0; block < table->capacity; block++) {
+        const void *const page = table->pages[head * table->capacity + block];
+        if (page == NULL && block >= (table->is_cut ? n : table->n_pages)) continue;
+        const bool is_held = page != NULL && block < table->n_pages && weir_kv_page_refs(store, page) >= 1;
+        const bool is_pinned = store->pins == NULL || !table->is_cut || store->pins[kv_page_number(store, page)] > 0;
+        if (!is_held || !is_pinned || (block >= n && weir_kv_page_refs(store, page) > 1) || (table->is_cut && weir_kv_is_cold(store, page)))
+            return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " of head %" PRId64 " is unsound", block, head) == WEIR_OK;
+    }
+    return true;
+}
+
 bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table, weir_error *error)
 {
-    const int64_t heads = kv_heads_of(&store->spec);
-    for (int64_t block = 0; block < table->n_pages; block++) {
+    int64_t longest = table->n_heads > 0 ? 0 : table->n_rows;
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        if (!head_is_sound(store, table, h, error)) return false;
+        if (weir_kv_rows_at(table, h) > longest) longest = weir_kv_rows_at(table, h);
+    }
+    if (longest != table->n_rows)
+        return weir_error_set(error, WEIR_EINVAL, "the longest head has %" PRId64 " rows, the table %" PRId64, longest, table->n_rows) ==
+               WEIR_OK;
+    for (int64_t block = 0; !table->is_cut && table->n_heads > 0 && block < table->n_pages; block++) {
         const int32_t place = weir_kv_place_of(store, table->pages[block]);
         if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)
             return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is on disk, and no row of it is written", block) == WEIR_OK;
-        for (int64_t h = 0; h < heads; h++) {
-            const void *const page = table->pages[h * table->capacity + block];
-            if (page == NULL || weir_kv_page_refs(store, page) < 1 || weir_kv_place_of(store, page) != place)
+        for (int64_t h = 0; h < table->n_heads; h++)
+            if (weir_kv_place_of(store, table->pages[h * table->capacity + block]) != place)
                 return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is torn at head %" PRId64, block, h) == WEIR_OK;
-        }
     }
     return true;
 }

@@ -9,14 +9,16 @@
 extern "C" {
 #endif
 
-bool weir_kv_is_cold(const weir_kv_store *store, const void *page); /* on disk */
+bool weir_kv_is_cold(const weir_kv_store *store, const void *page); /* on disk; NULL is not */
 /* Could not be read: nobody should begin to use it. */
 bool weir_kv_is_lost(const weir_kv_store *store, const void *page);
 void weir_kv_lose(weir_kv_store *store, const void *page);
+/* The block is in memory, whole, none of sinks, and no page of it is a cut table's (store.h 8): it may be demoted. */
+bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride);
 /* Blocks past the sinks that may be handed out or brought back before another one must leave memory. */
 int64_t weir_kv_store_room(const weir_kv_store *store);
 
-/* EFULL, EIO: the block, which is none of sinks, is where it was. Engine thread, between steps; nobody reads its bytes but through weir_kv_page_copy. */
+/* EFULL, EIO: the block, which weir_kv_may_leave when it is demoted, is where it was. Engine thread, between steps; nobody reads its bytes but through weir_kv_page_copy. */
 WEIR_MUST_CHECK weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error);
 /* The room of a page (weir_kv_page_room) of layer and head number `head`, wherever it is, to memory aligned to 4096 bytes. Any thread whose caller holds
@@ -33,7 +35,7 @@ typedef struct weir_kv_residency {
     int64_t write_errors, read_errors;
 } weir_kv_residency;
 weir_kv_residency weir_kv_residency_of(const weir_kv_store *store);
-/* Check invariants 1 and 6 over all pages, 7 over those of a table; false with a text. For tests. */
+/* Check invariants 1 and 6 over all pages, 7 and 8 over those of a table; false with a text. For tests. */
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error);
 bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table, weir_error *error);
 

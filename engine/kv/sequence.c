@@ -40,6 +40,7 @@ void weir_sequence_reset(weir_sequence *sequence)
     if (sequence->recurrent_dirty && sequence->recurrent != NULL) memset(sequence->recurrent, 0, sequence->recurrent_bytes);
     sequence->recurrent_dirty = false;
     sequence->n_computed = 0;
+    sequence->n_evicted_rows = 0;
 }
 
 void weir_sequence_clear(weir_sequence *sequence)
@@ -51,7 +52,7 @@ void weir_sequence_clear(weir_sequence *sequence)
 size_t weir_sequence_kv_bytes(const weir_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
-    return weir_kv_text_room(spec, sequence->table.n_pages) + weir_kv_open_rows_bytes(spec);
+    return weir_kv_table_room(&sequence->table, sequence->store) + weir_kv_open_rows_bytes(spec);
 }
 
 size_t weir_sequence_bytes(const weir_sequence *sequence)
@@ -67,6 +68,7 @@ void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
     memcpy(dst->tokens, src->tokens, (size_t)src->n_tokens * sizeof *dst->tokens);
     dst->n_tokens = src->n_tokens;
     dst->n_computed = src->n_computed;
+    dst->n_evicted_rows = src->n_evicted_rows;
     weir_kv_share(&dst->table, &src->table, dst->store);
     if (src->recurrent_bytes > 0) memcpy(dst->recurrent, src->recurrent, src->recurrent_bytes);
     dst->recurrent_dirty = src->recurrent_dirty;

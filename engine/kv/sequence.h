@@ -1,6 +1,7 @@
 /* engine/kv/sequence.h - one timeline: token ids, KV rows, recurrent and conv state. Saved, forked or rewound all together or not at all.
  *
- * Slots are opened once; a slot is empty, or holds a sequence of `n_tokens` tokens of which `n_computed` are in its memory. */
+ * Slots are opened once; a slot is empty, or holds a sequence of `n_tokens` tokens of which `n_computed` were computed: their rows are in
+ * its memory, but for those that were evicted (evict.h). */
 #pragma once
 #include "engine/kv/store.h"
 
@@ -10,7 +11,8 @@ extern "C" {
 
 typedef struct weir_sequence {
     int32_t       *tokens; /* [max_rows + 1]; owned, on the ledger */
-    int32_t        n_tokens, n_computed;
+    int32_t        n_tokens, n_computed; /* n_computed counts the text's rows, evicted ones too: the next row's position */
+    int64_t        n_evicted_rows; /* so far, over all layers and heads; a statistic, counted by who evicts */
     weir_kv_table  table;
     float         *recurrent; /* recurrent_bytes; charged to the ledger */
     size_t         recurrent_bytes;

@@ -1,3 +1,4 @@
+/* engine/kv/store.c - sizes, and the pool: its pages by kind, taking them and giving them back. Tables are in table.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +65,7 @@ size_t weir_kv_block_room(const weir_kv_spec *spec)
     return bytes;
 }
 
-/* The open page is a sink or not: room for either. */
-static size_t open_bytes(const weir_kv_spec *spec, int64_t layer)
+size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
 {
     const weir_kv_pair others = spec->formats[layer], first = weir_kv_pair_at(others, spec->sinks, 0);
     const int64_t      bytes = weir_kv_open_bytes(others.k, others.v, spec->key_dim, spec->value_dim),
@@ -76,15 +76,13 @@ static size_t open_bytes(const weir_kv_spec *spec, int64_t layer)
 size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
-    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * open_bytes(spec, i);
+    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
     return bytes;
 }
 
 bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes(spec) > 0; }
 
-static int64_t pages_per_head(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
-
-int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows) { return pages_per_head(rows) * kv_heads_of(spec); }
+int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows) { return kv_pages_per_head(rows) * kv_heads_of(spec); }
 
 weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end)
 {
@@ -94,14 +92,6 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
 }
 
 size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(bool); }
-
-static size_t page_entries(const weir_kv_spec *spec, int64_t rows) { return (size_t)(kv_heads_of(spec) * pages_per_head(rows) + 1); }
-
-size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
-{
-    const size_t open = weir_kv_is_paged(spec) ? (size_t)kv_heads_of(spec) : 0;
-    return (page_entries(spec, rows) + open) * sizeof(void *);
-}
 
 /* ---- the pool -------------------------------------------------------------------------------------------------------- */
 /* Sorts the layers' pages into kinds, with the number of each. */
@@ -224,6 +214,8 @@ weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
     return (weir_kv_pages){ .sinks = sinks, .others = store->n_free - sinks };
 }
 
+bool weir_kv_store_has_cut(const weir_kv_store *store) { return store->n_cut > 0; }
+
 int64_t kv_movable_pages(const weir_kv_store *store)
 {
     return store->n_resident - (store->sinks != NULL ? store->sinks->n - store->sinks->n_free : 0);
@@ -256,8 +248,9 @@ int32_t kv_page_number(const weir_kv_store *store, const void *page)
     return kind->first + (int32_t)((size_t)((const char *)page - kind->memory) / kind->bytes);
 }
 
-static void *take_page(weir_kv_store *store, page_kind *kind, const void *copy_of)
+void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of)
 {
+    page_kind *const kind = kind_of(store, head / store->spec.n_kv_heads, block);
     WEIR_ASSERT(kind->n_free > 0);
     const int32_t number = store->free[kind->first + --kind->n_free];
     char *const   page = kind->memory + (size_t)(number - kind->first) * kind->bytes;
@@ -271,6 +264,26 @@ static void *take_page(weir_kv_store *store, page_kind *kind, const void *copy_o
         memset(page, 0, kind->bytes);
     store->dirty[number] = true;
     return page;
+}
+
+void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block)
+{
+    wanted->n[kind_of(store, head / store->spec.n_kv_heads, block) - store->kinds]++;
+}
+
+weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted)
+{
+    weir_kv_pages sum = { 0 };
+    for (int32_t i = 0; i < store->n_kinds; i++) *(&store->kinds[i] == store->sinks ? &sum.sinks : &sum.others) += wanted->n[i];
+    return sum;
+}
+
+bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted)
+{
+    const int64_t most = store->spec.n_pages - store->spec.n_disk_pages - store->spec.n_sink_pages;
+    for (int32_t i = 0; i < store->n_kinds; i++)
+        if (wanted->n[i] > store->kinds[i].n_free) return false;
+    return kv_sum(store, wanted).others <= most - kv_movable_pages(store);
 }
 
 void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[kv_page_number(store, page)]++; }
@@ -289,137 +302,4 @@ void weir_kv_page_drop(weir_kv_store *store, void *page)
         store->n_resident--;
     store->free[kind->first + kind->n_free++] = number;
     store->n_free++;
-}
-
-/* ---- tables ---------------------------------------------------------------------------------------------------------- */
-static void place_open_rows(weir_kv_table *table, const weir_kv_spec *spec)
-{
-    char *at = table->open_memory;
-    table->open = table->pages + page_entries(spec, spec->max_rows);
-    for (int64_t h = 0; h < kv_heads_of(spec); h++) {
-        const size_t bytes = open_bytes(spec, h / spec->n_kv_heads);
-        table->open[h] = bytes > 0 ? at : NULL;
-        at += bytes;
-    }
-}
-
-weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error)
-{
-    const weir_kv_spec *const spec = &store->spec;
-    *table = (weir_kv_table){ .capacity = pages_per_head(spec->max_rows) };
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES, weir_kv_table_bytes(spec, spec->max_rows),
-                               error));
-    if (!weir_kv_is_paged(spec)) return WEIR_OK;
-    const weir_status status = weir_ledger_alloc(store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
-    if (status == WEIR_OK)
-        place_open_rows(table, spec);
-    else
-        weir_kv_table_close(table, store);
-    return status;
-}
-
-void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
-{
-    const weir_kv_spec *const spec = &store->spec;
-    if (table->pages == NULL) return;
-    weir_kv_truncate(table, store, 0);
-    weir_ledger_free(store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec));
-    weir_ledger_free(store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES, weir_kv_table_bytes(spec, spec->max_rows));
-    *table = (weir_kv_table){ 0 };
-}
-
-static bool is_shared(const weir_kv_store *store, const void *page) { return weir_kv_page_refs(store, page) > 1; }
-
-void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages)
-{
-    const int64_t heads = kv_heads_of(&store->spec);
-    WEIR_ASSERT(page < table->capacity);
-    for (int64_t h = 0; h < heads; h++) {
-        void **const at = &table->pages[h * table->capacity + page];
-        WEIR_ASSERT(*at == NULL);
-        weir_kv_page_hold(store, pages[h]);
-        *at = pages[h];
-    }
-    if (page >= table->n_pages) table->n_pages = page + 1;
-}
-
-/* Has every kind the pages for each of its heads? All sequences take pages of all heads together, but other holders need not. */
-static bool has_free(const weir_kv_store *store, weir_kv_pages pages)
-{
-    const weir_kv_spec *const spec = &store->spec;
-    const int64_t             n = pages.others / kv_heads_of(spec);
-    int64_t                   wanted[KINDS] = { 0 };
-    if (n > weir_kv_store_room(store) || (pages.sinks > 0 && pages.sinks > store->sinks->n_free)) return false;
-    for (int64_t layer = 0; n > 0 && layer < spec->n_layers; layer++) {
-        const page_kind *const kind = kind_of(store, layer, spec->sinks.n_pages);
-        int64_t *const         want = &wanted[kind - store->kinds];
-        *want += n * spec->n_kv_heads;
-        if (*want > kind->n_free) return false;
-    }
-    return true;
-}
-
-weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t rows)
-{
-    WEIR_ASSERT(rows <= store->spec.max_rows && rows >= table->n_rows);
-    const int64_t heads = kv_heads_of(&store->spec), want = pages_per_head(rows), last = table->n_rows / WEIR_PAGE_TOKENS;
-    if (heads == 0 || rows == table->n_rows) return WEIR_OK;
-    if (last < table->n_pages && weir_kv_is_cold(store, table->pages[last]))
-        WEIR_TRY(weir_kv_bring_back(store, table->pages + last, table->capacity, NULL));
-    /* All heads of a sequence are shared together, so the first one tells for all. */
-    const bool          copy = last < table->n_pages && is_shared(store, table->pages[last]);
-    const weir_kv_pages grow = weir_kv_pages_of(&store->spec, table->n_pages, want),
-                        again = weir_kv_pages_of(&store->spec, last, copy ? last + 1 : last);
-    if (!has_free(store, (weir_kv_pages){ grow.sinks + again.sinks, grow.others + again.others })) return WEIR_EFULL;
-    for (int64_t h = 0; (want > table->n_pages || copy) && h < heads; h++) {
-        void **const  pages = table->pages + h * table->capacity;
-        const int64_t layer = h / store->spec.n_kv_heads;
-        if (copy) {
-            void *const shared = pages[last];
-            pages[last] = take_page(store, kind_of(store, layer, last), shared);
-            weir_kv_page_drop(store, shared);
-        }
-        for (int64_t p = table->n_pages; p < want; p++) pages[p] = take_page(store, kind_of(store, layer, p), NULL);
-    }
-    if (want > table->n_pages) table->n_pages = want;
-    return WEIR_OK;
-}
-
-void weir_kv_commit(weir_kv_table *table, int64_t rows)
-{
-    WEIR_ASSERT(rows >= table->n_rows && (table->n_pages == 0 || rows <= table->n_pages * WEIR_PAGE_TOKENS));
-    table->n_rows = rows;
-}
-
-void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
-{
-    WEIR_ASSERT(rows <= table->n_rows);
-    WEIR_ASSERT(table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 || rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS);
-    const int64_t heads = kv_heads_of(&store->spec), keep = pages_per_head(rows);
-    for (int64_t h = 0; h < heads; h++) {
-        void **const pages = table->pages + h * table->capacity;
-        for (int64_t p = keep; p < table->n_pages; p++) {
-            weir_kv_page_drop(store, pages[p]);
-            pages[p] = NULL;
-        }
-    }
-    if (keep < table->n_pages) table->n_pages = keep;
-    table->n_rows = rows;
-}
-
-void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store)
-{
-    WEIR_ASSERT(dst->n_pages == 0 && dst->capacity == src->capacity);
-    const int64_t heads = kv_heads_of(&store->spec), n = pages_per_head(src->n_rows);
-    for (int64_t h = 0; h < heads; h++) {
-        for (int64_t p = 0; p < n; p++) {
-            void *const page = src->pages[h * src->capacity + p];
-            weir_kv_page_hold(store, page);
-            dst->pages[h * dst->capacity + p] = page;
-        }
-    }
-    dst->n_pages = heads > 0 ? n : 0;
-    dst->n_rows = src->n_rows;
-    if (dst->open != NULL && src->n_rows % WEIR_PAGE_TOKENS != 0)
-        memcpy(dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec));
 }

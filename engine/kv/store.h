@@ -4,21 +4,27 @@
  *          equal size are one kind, and each kind has its part of the pool, for as many tokens as the others.
  *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page where a format needs them
  *   block  the pages of the same 64 tokens in all layers and heads
+ *   slot   where a head's row lies: page slot / 64, row slot % 64. As long as a table is whole, slots are positions and all heads hold the same
+ *          rows. Once rows were evicted it is cut (is_cut, evict.h): each head has rows of its own, moved together, and pages for them only.
  *   sinks  the first blocks of every text may have formats of their own (spec.sinks). Their pages are a kind beside the others, and are counted apart: there
  *          can be room for one sort and none for the other. They stay in memory as long as they are held.
  *   tiers  with a disk (n_disk_pages > 0) a block is in memory or on disk (spill.h). Its pages keep their addresses, so nobody who holds them
  *          notices; whoever touches their bytes sees to it first (residency.h). Pages are then rounded to 4096 bytes.
  * Invariants
  *   1 A page is free, or held by refs >= 1 tables and other holders; the pool never grows: the byte budget is the number of pages.
- *   2 Rows [0, n_rows) of a table are visible and never rewritten while shared; rows past n_rows are scratch of the running step.
- *   3 A table that will write into a page holds it alone: weir_kv_reserve copies a shared last page first.
+ *   2 Rows [0, weir_kv_rows_at) of a head are visible and never rewritten while shared; rows past them are scratch of the running step.
+ *   3 A table that will write into a page holds it alone: weir_kv_reserve copies a shared last page first, weir_kv_evict all that rows move into.
+ *     After an eviction pages of one block are not shared alike: each head is looked at.
  *   4 A page handed out is zero, or a copy: kernels may multiply unwritten rows by a zero probability. Open rows that were not written are
  *     those of an earlier page, or zero: finite, which is as good.
  *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a closed page is never opened again, so a
  *     text in such a format is kept and continued at multiples of 64 tokens only (weir_kv_is_paged).
  *   6 At most n_pages - n_disk_pages pages are in memory, n_sink_pages of them sinks: it is asked for before a page is handed out or brought back. A free
  *     page and one on disk have none. A block on disk has its place in the file as long as one of its pages is held.
- *   7 The pages of a block move together, so the first one tells for all. What a running step writes to is in memory.
+ *   7 The pages of a block move together, so the first one tells for all: of a whole table, of the prefix tree. What a running step writes to is in
+ *     memory.
+ *   8 A cut table's pages are in memory and stay there (weir_kv_may_leave), other holders' of the same pages too, so blocks that move are whole ones. Entries past
+ *     a head's pages are NULL. A cut table is truncated to nothing only, and what shares its pages is a fork: no text is found by them.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -42,18 +48,28 @@ typedef struct weir_kv_spec {
     const char         *disk_folder;  /* borrowed while the store is opened */
     weir_kv_sinks       sinks;        /* of every text */
     int64_t             n_sink_pages; /* of n_pages, for them; whole blocks */
+    bool                evicts; /* tables may be cut */
 } weir_kv_spec;
 
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void  **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
-    void  **open; /* [n_layers, n_kv_heads] open rows of page n_rows / 64, NULL where the layer has none; NULL: no layer has */
-    void   *open_memory; /* owned, on the ledger */
-    int64_t capacity; /* pages per head */
-    int64_t n_pages;  /* per head, held now */
-    int64_t n_rows;   /* visible */
+    void   **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
+    void   **open; /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the layer has none; NULL: no layer has */
+    void    *open_memory; /* owned, on the ledger */
+    int32_t *head_rows; /* [n_heads] visible rows of each; NULL where nothing is evicted: all have n_rows */
+    int64_t  n_heads; /* n_layers * n_kv_heads */
+    int64_t  capacity; /* pages per head */
+    int64_t  n_pages; /* of the longest head, held now */
+    int64_t  n_rows; /* of the longest head; of the text if there are no heads */
+    bool     is_cut; /* rows were evicted */
 } weir_kv_table;
+
+/* Visible rows of a (layer, KV head): slots 0 .. that - 1. */
+static inline int64_t weir_kv_rows_at(const weir_kv_table *table, int64_t layer_head)
+{
+    return table->head_rows != NULL ? table->head_rows[layer_head] : table->n_rows;
+}
 
 /* ---- sizes --------------------------------------------------------------------------------------------------------- */
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer);
@@ -97,19 +113,23 @@ void                        weir_kv_store_close(weir_kv_store *store); /* after 
 const weir_kv_spec         *weir_kv_store_spec(const weir_kv_store *store);
 int64_t                     weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages               weir_kv_store_free(const weir_kv_store *store);
+bool                        weir_kv_store_has_cut(const weir_kv_store *store); /* a cut table is open */
 
 /* ---- tables ---------------------------------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error);
 void                        weir_kv_table_close(weir_kv_table *table, weir_kv_store *store);
 
-/* Makes rows [n_rows, rows) writable. EFULL when the pool or memory has too few pages, EIO when the last page cannot be read back: the rows
- * are as they were. */
-WEIR_MUST_CHECK weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t rows);
-/* The written rows become visible. */
-void weir_kv_commit(weir_kv_table *table, int64_t rows);
-/* Keeps the first `rows` rows; pages past them go back. Where texts are paged: a multiple of 64, or in the last page. */
+/* Makes n_new rows behind those of each head writable. EFULL when the pool or memory has too few pages, EIO when the last page cannot be read back:
+ * the rows are as they were. */
+WEIR_MUST_CHECK weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t n_new);
+/* Pages of memory that this takes now: new ones, copies of shared ones, and a last block that comes back. */
+weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new);
+/* The written rows, n_new of each head, become visible. */
+void weir_kv_commit(weir_kv_table *table, int64_t n_new);
+/* Keeps the first `rows` rows; pages past them go back. Where texts are paged: a multiple of 64, or in the last page. Of a cut table: 0, and it is whole
+ * again. */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows);
-/* The table's page number `page` becomes pages [layers * KV heads], shared. */
+/* The table's page number `page` becomes pages [layers * KV heads], shared. The table is whole. */
 void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages);
 
 /* For holders of pages that are no tables. */
@@ -117,8 +137,11 @@ void    weir_kv_page_hold(weir_kv_store *store, const void *page);
 void    weir_kv_page_drop(weir_kv_store *store, void *page);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
 
-/* dst (empty) shares all visible rows of src; open rows are copied. */
+/* dst (empty) shares all visible rows of src; open rows are copied. Of a cut table it is a cut one. */
 void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store);
+
+/* What its pages take of memory or disk, those that it shares too. */
+size_t weir_kv_table_room(const weir_kv_table *table, const weir_kv_store *store);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-/* engine/kv/store_internal.h - the inside of the store, shared by pages and tables (store.c) and by where pages are (residency.c). */
+/* engine/kv/store_internal.h - the inside of the store, shared by pages (store.c), tables (table.c), where pages are (residency.c) and
+ * eviction (evict.c). */
 #pragma once
 #include <pthread.h>
 
@@ -27,6 +28,7 @@ struct weir_kv_store {
     int32_t     *free;  /* stacks of page numbers, one per kind */
     bool        *dirty; /* was handed out before: clear it first */
     int64_t      n_free, n_resident; /* n_resident: held, and in memory */
+    int64_t      n_cut; /* tables */
 
     /* ---- with a disk: residency.c. `lock` guards where pages are against threads that copy them; only the engine thread moves them. */
     weir_spill       *spill; /* NULL: there is none */
@@ -34,6 +36,7 @@ struct weir_kv_store {
     int32_t          *blocks; /* [n_pages] block of the file that holds the page, NO_BLOCK: it is free or in memory */
     int32_t          *alive; /* [blocks of the file] pages that are held */
     bool             *lost; /* [blocks of the file] could not be read */
+    int32_t          *pins; /* [n_pages] cut tables that hold the page; NULL: there are none such */
     size_t            kernel_bytes; /* charged */
     pthread_mutex_t   lock;
     weir_kv_residency moved;
@@ -48,6 +51,33 @@ size_t  kv_room_of(const weir_kv_store *store, const void *page);
 bool    kv_is_sink(const weir_kv_store *store, const void *page);
 /* Held, past the sinks, and in memory. */
 int64_t kv_movable_pages(const weir_kv_store *store);
+
+size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer); /* of one head; the open page is a sink or not: room for either */
+
+/* Pages that something is about to take, and whether they are free and memory has room for them. All sequences take pages of all heads together, but other
+ * holders and cut tables need not. */
+typedef struct kv_wanted {
+    int64_t n[KINDS + 1]; /* of each kind */
+} kv_wanted;
+void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block); /* one of a head's, number `block` in its text */
+bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted);
+weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted);
+/* A free page of that place: zero, or a copy. There is one. */
+void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of);
+
+static inline int64_t kv_pages_per_head(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
+
+/* A page becomes or is no longer a cut table's. */
+static inline void kv_pin(weir_kv_store *store, const void *page, int32_t by)
+{
+    if (store->pins != NULL) store->pins[kv_page_number(store, page)] += by;
+}
+/* The table's entry is let go, if there is one. */
+void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry);
+/* The entry becomes a page that was taken for it. */
+void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page);
+/* What the table holds is a cut table's from now on. */
+void kv_table_cut(weir_kv_table *table, weir_kv_store *store);
 
 WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);
 void                        kv_residency_close(weir_kv_store *store); /* also of one that was opened in part */

@@ -130,19 +130,13 @@ const char *weir_runner_problem(const weir_runner *runner) { return runner->prob
 /* Blocks of memory past the sinks that backing the rows takes: new ones, copies of shared ones, and what comes back to be written to. */
 static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 {
-    int64_t n = 0;
+    int64_t pages = 0, heads = 1;
     for (int32_t i = 0; i < n_works; i++) {
         const weir_sequence *const s = works[i].sequence;
-        const weir_kv_table *const table = &s->table;
-        const int64_t              rows = s->n_computed + works[i].n_rows, last = s->n_computed / WEIR_PAGE_TOKENS;
-        const int64_t              blocks = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const int64_t sinks = weir_kv_store_spec(s->store)->sinks.n_pages, held = sinks > table->n_pages ? sinks : table->n_pages;
-        if (blocks > held) n += blocks - held;
-        if (last >= table->n_pages || last < sinks) continue;
-        n += weir_kv_is_cold(s->store, table->pages[last]);
-        n += weir_kv_page_refs(s->store, table->pages[last]) > 1;
+        pages += weir_kv_reserve_pages(&s->table, s->store, works[i].n_rows).others;
+        if (s->table.n_heads > 0) heads = s->table.n_heads;
     }
-    return n;
+    return (pages + heads - 1) / heads;
 }
 
 static weir_status make_room(const weir_runner *runner, const weir_work *works, int32_t n_works, weir_error *error)
@@ -157,7 +151,7 @@ static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n
 {
     for (int32_t i = 0; i < n_works; i++) {
         weir_sequence *const sequence = works[i].sequence;
-        const weir_status    status = weir_kv_reserve(&sequence->table, sequence->store, sequence->n_computed + works[i].n_rows);
+        const weir_status    status = weir_kv_reserve(&sequence->table, sequence->store, works[i].n_rows);
         if (status == WEIR_EFULL) return WEIR_EFULL;
         works[i].failed = status != WEIR_OK;
         if (works[i].failed) runner->problem = "its last KV page cannot be read back from the disk (memory.disk_dir); check that disk";
@@ -238,7 +232,7 @@ weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_wo
         n_failed += works[i].failed;
         if (works[i].failed) continue;
         sequence->n_computed += works[i].n_rows;
-        weir_kv_commit(&sequence->table, sequence->n_computed);
+        weir_kv_commit(&sequence->table, works[i].n_rows);
     }
     return n_failed < n_works ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
 }
@@ -253,7 +247,7 @@ weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *e
     const weir_batch batch = build_batch(runner, work, 1);
     WEIR_TRY(weir_model_fill_noise(runner->model, runner->workspace, &batch, error));
     sequence->n_computed += work->n_rows;
-    weir_kv_commit(&sequence->table, sequence->n_computed);
+    weir_kv_commit(&sequence->table, work->n_rows);
     return WEIR_OK;
 }
 

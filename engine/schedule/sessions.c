@@ -170,14 +170,14 @@ static void grow(weir_service *service, void *user)
     wish *const          w = user;
     weir_sequence *const sequence = &w->sessions->own.sequence;
     if (is_tiered(w->sessions)) {
-        weir_kv_commit(&sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS);
+        weir_kv_commit(&sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows);
         const int64_t       end = (w->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages pages = weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
         w->status = weir_runner_make_room(service->runner, service->store,
                                           pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1), &w->error);
         if (w->status != WEIR_OK) return;
     }
-    w->status = weir_kv_reserve(&sequence->table, service->store, w->rows);
+    w->status = weir_kv_reserve(&sequence->table, service->store, w->rows - sequence->table.n_rows);
 }
 
 static weir_kv_pages pages_of_text(const weir_kv_spec *spec, int32_t n_tokens)
@@ -217,7 +217,7 @@ static void make_place(weir_service *service, void *user)
 static void take_in(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens);
+    weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens - s->own.sequence.table.n_rows);
     s->own.sequence.n_computed = s->own.sequence.n_tokens;
     (void)weir_prefix_keep(service->prefix, &s->own.sequence, s->own.salt, s->own.marks, s->own.n_marks, false);
     weir_prefix_name(service->prefix, &s->own.sequence, s->own.salt, s->own.name);

@@ -47,8 +47,10 @@ static bool is_hot(const sequences *all, const void *page, int64_t block, int32_
 static int64_t oldest_block(const weir_kv_store *store, const sequences *all, const weir_sequence *s, int32_t hot)
 {
     const int64_t end = demotable_end(&s->table, hot), sinks = weir_kv_store_spec(store)->sinks.n_pages;
-    for (int64_t block = sinks > 1 ? sinks : 1; block < end; block++)
-        if (!weir_kv_is_cold(store, s->table.pages[block]) && !is_hot(all, s->table.pages[block], block, hot)) return block;
+    for (int64_t block = sinks > 1 ? sinks : 1; !s->table.is_cut && block < end; block++)
+        if (weir_kv_may_leave(store, (void *const *)s->table.pages + block, s->table.capacity) &&
+            !is_hot(all, s->table.pages[block], block, hot))
+            return block;
     return 0;
 }
 

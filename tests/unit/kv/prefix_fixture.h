@@ -52,7 +52,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         n_pages_ = n_pages + n_sink_pages;
         const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
         const weir_kv_spec  spec = { layers,       heads,          8,     8,           is_paged() ? narrow : wide, n_pages_, window,
-                                     n_disk_pages, folder.c_str(), sinks, n_sink_pages };
+                                     n_disk_pages, folder.c_str(), sinks, n_sink_pages, false };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0 };
         const size_t             before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
@@ -95,11 +95,11 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     // "Computes" rows up to `end`; false when there is no room.
     bool compute(weir_sequence *s, int32_t end)
     {
-        if (weir_kv_reserve(&s->table, store_, end) != WEIR_OK) return false;
+        if (weir_kv_reserve(&s->table, store_, end - s->n_computed) != WEIR_OK) return false;
         for (int64_t r = s->n_computed; r < end; r++)
             for (int64_t h = 0; h < layers * heads; h++) put(*s, h, r, digest(s->tokens, r + 1) + (uint64_t)h);
+        weir_kv_commit(&s->table, end - s->n_computed);
         s->n_computed = end;
-        weir_kv_commit(&s->table, end);
         if (has_states()) put_state(s->recurrent, *s, end);
         s->recurrent_dirty = true;
         return true;

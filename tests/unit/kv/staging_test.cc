@@ -39,8 +39,8 @@ class Staging : public ::testing::Test {
         folder_ = ::testing::TempDir() + "/staging." + std::to_string(getpid());
         std::filesystem::create_directories(folder_);
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = { layers,          kv_heads, dim, dim, formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads,
-                  folder_.c_str(), {},       0 };
+        spec_ = { layers,          kv_heads, dim, dim,  formats_, (memory_blocks + disk_blocks) * heads, max_rows, disk_blocks * heads,
+                  folder_.c_str(), {},       0,   false };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         const weir_spill_io io = { pwritev, faulty_read };
@@ -67,10 +67,10 @@ class Staging : public ::testing::Test {
         weir_kv_table t = {};
         ASSERT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK) << error_.text;
         for (int64_t block = 0; block * 64 < rows; block++) {
-            ASSERT_EQ(weir_kv_reserve(&t, store_, std::min(rows, (block + 1) * 64)), WEIR_OK) << "block " << block;
+            ASSERT_EQ(weir_kv_reserve(&t, store_, std::min<int64_t>(rows - block * 64, 64)), WEIR_OK) << "block " << block;
             for (int h = 0; h < heads; h++)
                 memset(t.pages[h * t.capacity + block], tag(tables_.size(), h, block), weir_kv_page_bytes(&spec_, h / kv_heads));
-            weir_kv_commit(&t, std::min(rows, (block + 1) * 64));
+            weir_kv_commit(&t, std::min<int64_t>(rows - block * 64, 64));
             if (cold(block)) ASSERT_EQ(weir_kv_demote(store_, (void *const *)t.pages + block, t.capacity, &error_), WEIR_OK) << error_.text;
         }
         tables_.push_back(t);

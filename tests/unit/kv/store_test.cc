@@ -22,7 +22,7 @@ class Store : public ::testing::Test {
         formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = { (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows, 0, nullptr, sinks, n_sink_pages };
+        spec_ = { (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows, 0, nullptr, sinks, n_sink_pages, false };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -31,6 +31,8 @@ class Store : public ::testing::Test {
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
         weir_ledger_close(ledger_);
     }
+    weir_status   reserve_to(weir_kv_table &t, int64_t rows) { return weir_kv_reserve(&t, store_, rows - t.n_rows); }
+    static void   commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
     weir_kv_table table()
     {
         weir_kv_table t = {};
@@ -49,9 +51,9 @@ TEST_F(Store, ChargesThePoolOnceAndGivesPagesBack)
     open(60);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 60 * weir_kv_page_bytes(&spec_, 0));
     weir_kv_table t = table();
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 65), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 65), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 2 * 6);
-    weir_kv_commit(&t, 65);
+    commit_to(t, 65);
     weir_kv_truncate(&t, store_, 64);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 6);
     weir_kv_table_close(&t, store_);
@@ -62,9 +64,9 @@ TEST_F(Store, RefusesWithoutChangingAnything)
 {
     open(13);
     weir_kv_table t = table();
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 128), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 128), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 1);
-    EXPECT_EQ(weir_kv_reserve(&t, store_, 129), WEIR_EFULL);
+    EXPECT_EQ(reserve_to(t, 129), WEIR_EFULL);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 1);
     EXPECT_EQ(t.n_pages, 2);
     weir_kv_table_close(&t, store_);
@@ -74,20 +76,20 @@ TEST_F(Store, SharesAndCopiesOnWrite)
 {
     open(60);
     weir_kv_table a = table(), b = table();
-    ASSERT_EQ(weir_kv_reserve(&a, store_, 100), WEIR_OK);
+    ASSERT_EQ(reserve_to(a, 100), WEIR_OK);
     for (int h = 0; h < 6; h++) memset(a.pages[h * a.capacity + 1], 'a' + h, weir_kv_page_bytes(&spec_, 0));
-    weir_kv_commit(&a, 100);
+    commit_to(a, 100);
     weir_kv_share(&b, &a, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 12);
     EXPECT_EQ(a.pages[1], b.pages[1]);
-    ASSERT_EQ(weir_kv_reserve(&b, store_, 101), WEIR_OK);
+    ASSERT_EQ(reserve_to(b, 101), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 18);
     EXPECT_EQ(a.pages[0], b.pages[0]) << "the full page stays shared";
     for (int h = 0; h < 6; h++) {
         EXPECT_NE(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1]);
         EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1], weir_kv_page_bytes(&spec_, 0)), 0);
     }
-    ASSERT_EQ(weir_kv_reserve(&a, store_, 101), WEIR_OK);
+    ASSERT_EQ(reserve_to(a, 101), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 18) << "a holds its last page alone by now";
     weir_kv_table_close(&a, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 12);
@@ -99,10 +101,10 @@ TEST_F(Store, RecycledPagesAreZero)
 {
     open(6);
     weir_kv_table t = table();
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 1), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 1), WEIR_OK);
     memset(t.pages[0], 0xff, weir_kv_page_bytes(&spec_, 0));
     weir_kv_truncate(&t, store_, 0);
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 1), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 1), WEIR_OK);
     const std::vector<char> zero(weir_kv_page_bytes(&spec_, 0));
     for (int h = 0; h < 6; h++) EXPECT_EQ(memcmp(t.pages[h * t.capacity], zero.data(), zero.size()), 0);
     weir_kv_table_close(&t, store_);
@@ -120,10 +122,10 @@ TEST_F(Store, LayersMayDifferInTheirFormats)
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 6 * block);
     weir_kv_table a = table(), b = table();
     for (int round = 0; round < 2; round++) {
-        ASSERT_EQ(weir_kv_reserve(&a, store_, 64 * 4), WEIR_OK);
-        ASSERT_EQ(weir_kv_reserve(&b, store_, 64 * 2), WEIR_OK);
+        ASSERT_EQ(reserve_to(a, 64 * 4), WEIR_OK);
+        ASSERT_EQ(reserve_to(b, 64 * 2), WEIR_OK);
         EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
-        EXPECT_EQ(weir_kv_reserve(&b, store_, 64 * 2 + 1), WEIR_EFULL);
+        EXPECT_EQ(reserve_to(b, 64 * 2 + 1), WEIR_EFULL);
         int        tag = 0;
         const auto each = [&](const auto &use) {
             tag = 0;
@@ -151,7 +153,7 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
     const size_t       caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0 };
+    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0, false };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
@@ -167,9 +169,9 @@ TEST_F(Store, OpenRowsAreOnesOwn)
     EXPECT_EQ(weir_kv_open_rows_bytes(&spec_), 3 * open);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool + 2 * 3 * open);
     for (int h = 0; h < 6; h++) ASSERT_EQ(a.open[h] != nullptr, h < 3) << "f16 has none";
-    ASSERT_EQ(weir_kv_reserve(&a, store_, 100), WEIR_OK);
+    ASSERT_EQ(reserve_to(a, 100), WEIR_OK);
     for (int h = 0; h < 3; h++) memset(a.open[h], 'a' + h, open);
-    weir_kv_commit(&a, 100);
+    commit_to(a, 100);
     weir_kv_share(&b, &a, store_);
     for (int h = 0; h < 3; h++) {
         EXPECT_NE(a.open[h], b.open[h]);
@@ -195,28 +197,28 @@ TEST_F(Store, SinksHaveTheirPartOfThePool)
     EXPECT_EQ(weir_kv_text_room(&spec_, 5), 12 * sink + 3 * weir_kv_block_bytes(&spec_));
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 18 * sink + 6 * weir_kv_block_bytes(&spec_));
     weir_kv_table a = table(), b = table();
-    ASSERT_EQ(weir_kv_reserve(&a, store_, 90), WEIR_OK);
+    ASSERT_EQ(reserve_to(a, 90), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free(store_).sinks, 6);
     EXPECT_EQ(weir_kv_store_free(store_).others, 36);
     for (int h = 0; h < 6; h++)
         for (int64_t p = 0; p < 2; p++) memset(a.pages[h * a.capacity + p], 1 + h, sink); /* under ASan: they are that large */
-    weir_kv_commit(&a, 90);
+    commit_to(a, 90);
     weir_kv_share(&b, &a, store_);
-    ASSERT_EQ(weir_kv_reserve(&b, store_, 64 * 8), WEIR_OK) << "a copy of the second sink, and all others";
+    ASSERT_EQ(reserve_to(b, 64 * 8), WEIR_OK) << "a copy of the second sink, and all others";
     EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
     for (int h = 0; h < 6; h++) {
         EXPECT_NE(a.pages[h * a.capacity + 1], b.pages[h * b.capacity + 1]);
         EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * b.capacity + 1], sink), 0);
     }
-    EXPECT_EQ(weir_kv_reserve(&a, store_, 129), WEIR_EFULL) << "no page past the sinks is left";
+    EXPECT_EQ(reserve_to(a, 129), WEIR_EFULL) << "no page past the sinks is left";
     weir_kv_truncate(&b, store_, 64);
     weir_kv_table c = table();
-    EXPECT_EQ(weir_kv_reserve(&c, store_, 65), WEIR_EFULL) << "one sink is left";
+    EXPECT_EQ(reserve_to(c, 65), WEIR_EFULL) << "one sink is left";
     EXPECT_EQ(c.n_pages, 0);
-    EXPECT_EQ(weir_kv_reserve(&c, store_, 64), WEIR_OK);
+    EXPECT_EQ(reserve_to(c, 64), WEIR_OK);
     const std::vector<char> zero(sink);
     for (int h = 0; h < 6; h++) EXPECT_EQ(memcmp(c.pages[h * c.capacity], zero.data(), sink), 0);
-    EXPECT_EQ(weir_kv_reserve(&a, store_, 64 * 8), WEIR_OK) << "what it lacks is past the sinks";
+    EXPECT_EQ(reserve_to(a, 64 * 8), WEIR_OK) << "what it lacks is past the sinks";
     for (weir_kv_table *t : { &a, &b, &c }) weir_kv_table_close(t, store_);
     EXPECT_EQ(weir_kv_store_free(store_).sinks, 18);
 }
@@ -236,7 +238,7 @@ TEST_P(RandomStore, UseKeepsTheCount)
         switch (random() % 4) {
         case 0: {
             const int64_t rows = t.n_rows + static_cast<int64_t>(random() % 90);
-            if (rows <= spec_.max_rows && weir_kv_reserve(&t, store_, rows) == WEIR_OK) weir_kv_commit(&t, rows);
+            if (rows <= spec_.max_rows && reserve_to(t, rows) == WEIR_OK) commit_to(t, rows);
             break;
         }
         case 1:

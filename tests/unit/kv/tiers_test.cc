@@ -62,7 +62,8 @@ class Tiers : public ::testing::Test {
                   disk_blocks * heads,
                   folder_.c_str(),
                   { { WEIR_KV_F32, WEIR_KV_F32 }, sinks },
-                  n_sinks };
+                  n_sinks,
+                  false };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;
@@ -80,6 +81,8 @@ class Tiers : public ::testing::Test {
         std::filesystem::remove_all(folder_);
     }
     void          expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
+    weir_status   reserve_to(weir_kv_table &t, int64_t rows) { return weir_kv_reserve(&t, store_, rows - t.n_rows); }
+    static void   commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
     weir_kv_table table()
     {
         weir_kv_table t = {};
@@ -130,10 +133,10 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 14 * heads);
     weir_kv_table t = table();
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 4 * 64), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 4 * 64), WEIR_OK);
     for (int p = 0; p < 4; p++) write(t, 1, p);
-    weir_kv_commit(&t, 4 * 64);
-    EXPECT_EQ(weir_kv_reserve(&t, store_, 4 * 64 + 1), WEIR_EFULL) << "places are free, memory is not";
+    commit_to(t, 4 * 64);
+    EXPECT_EQ(reserve_to(t, 4 * 64 + 1), WEIR_EFULL) << "places are free, memory is not";
     EXPECT_EQ(weir_kv_store_room(store_), 0);
     ASSERT_EQ(demote(t, 1), WEIR_OK) << error_.text;
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), block);
@@ -145,7 +148,7 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
             ASSERT_EQ(mincore(t.pages[h * t.capacity + p], 4096, &is_backed), 0);
             EXPECT_EQ(is_backed & 1, p == 1 ? 0 : 1) << "the machine's memory is what the books say";
         }
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 4 * 64 + 1), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 4 * 64 + 1), WEIR_OK);
     write(t, 1, 4);
     for (int p = 0; p < 5; p++) expect_page(t, 1, p);
     EXPECT_EQ(bring_back(t, 1), WEIR_EFULL);
@@ -165,12 +168,12 @@ TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
 {
     open(2, 2);
     weir_kv_table t = table();
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 2 * 64), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 2 * 64), WEIR_OK);
     for (int p = 0; p < 2; p++) write(t, 1, p);
-    weir_kv_commit(&t, 128);
+    commit_to(t, 128);
     ASSERT_EQ(demote(t, 0), WEIR_OK);
     weir_kv_truncate(&t, store_, 0);
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 2 * 64), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 2 * 64), WEIR_OK);
     for (int h = 0; h < heads; h++)
         for (int p = 0; p < 2; p++)
             for (size_t i = 0; i < bytes_of(h); i++) ASSERT_EQ(((char *)t.pages[h * t.capacity + p])[i], 0);
@@ -182,26 +185,26 @@ TEST_F(Tiers, WhatIsWrittenToComesBack)
 {
     open(3, 5);
     weir_kv_table a = table(), b = table();
-    ASSERT_EQ(weir_kv_reserve(&a, store_, 100), WEIR_OK);
+    ASSERT_EQ(reserve_to(a, 100), WEIR_OK);
     for (int p = 0; p < 2; p++) write(a, 1, p);
-    weir_kv_commit(&a, 100);
+    commit_to(a, 100);
     weir_kv_share(&b, &a, store_);
     ASSERT_EQ(demote(a, 0), WEIR_OK);
     ASSERT_EQ(demote(a, 1), WEIR_OK);
-    ASSERT_EQ(weir_kv_reserve(&b, store_, 101), WEIR_OK);
+    ASSERT_EQ(reserve_to(b, 101), WEIR_OK);
     EXPECT_FALSE(is_cold(b, 1));
     EXPECT_NE(a.pages[1], b.pages[1]);
     expect_page(b, 1, 1);
     ASSERT_EQ(demote(a, 1), WEIR_OK) << "it came back to be copied";
     expect_page(a, 1, 1);
     weir_kv_truncate(&b, store_, 0);
-    ASSERT_EQ(weir_kv_reserve(&a, store_, 101), WEIR_OK);
+    ASSERT_EQ(reserve_to(a, 101), WEIR_OK);
     EXPECT_FALSE(is_cold(a, 1));
     expect_page(a, 1, 1);
     weir_kv_truncate(&a, store_, 100);
     ASSERT_EQ(demote(a, 1), WEIR_OK);
     fail_reads_after = 0;
-    EXPECT_EQ(weir_kv_reserve(&a, store_, 101), WEIR_EIO);
+    EXPECT_EQ(reserve_to(a, 101), WEIR_EIO);
     EXPECT_EQ(a.n_rows, 100);
     EXPECT_TRUE(is_cold(a, 1) && weir_kv_is_lost(store_, a.pages[1]));
     expect_sound();
@@ -213,9 +216,9 @@ TEST_F(Tiers, ADiskThatTakesNothingLeavesBlocksWhereTheyAre)
 {
     open(4, 4);
     weir_kv_table t = table();
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 3 * 64), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 3 * 64), WEIR_OK);
     for (int p = 0; p < 3; p++) write(t, 1, p);
-    weir_kv_commit(&t, 3 * 64);
+    commit_to(t, 3 * 64);
     for (int after = 0; after < 2; after++) { /* before and in the middle of a block */
         fail_writes_after = after;
         EXPECT_EQ(demote(t, 0), WEIR_EIO);
@@ -240,9 +243,9 @@ TEST_F(Tiers, AReadThatFailsLosesNothingElse)
 {
     open(4, 4);
     weir_kv_table t = table();
-    ASSERT_EQ(weir_kv_reserve(&t, store_, 3 * 64), WEIR_OK);
+    ASSERT_EQ(reserve_to(t, 3 * 64), WEIR_OK);
     for (int p = 0; p < 3; p++) write(t, 1, p);
-    weir_kv_commit(&t, 3 * 64);
+    commit_to(t, 3 * 64);
     ASSERT_EQ(demote(t, 0), WEIR_OK);
     ASSERT_EQ(demote(t, 1), WEIR_OK);
     fail_reads_after = 1;
@@ -312,10 +315,10 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
         switch (random() % 6) {
         case 0: { /* whole blocks only: what a block holds is one seed */
             const int64_t rows = t.n_rows + 64;
-            if (rows > spec_.max_rows || weir_kv_reserve(&t, store_, rows) != WEIR_OK) break;
+            if (rows > spec_.max_rows || reserve_to(t, rows) != WEIR_OK) break;
             seeds[i][rows / 64 - 1] = step;
             write(t, step, rows / 64 - 1);
-            weir_kv_commit(&t, rows);
+            commit_to(t, rows);
             break;
         }
         case 1: weir_kv_truncate(&t, store_, block >= 0 && random() % 3 == 0 ? block * 64 : t.n_rows); break;
