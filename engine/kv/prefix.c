@@ -280,8 +280,8 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 {
     while (weir_kv_store_room(prefix->store) < n_blocks) {
         void *const *oldest = NULL;
-        if (weir_prefix_oldest(prefix, &oldest, 1) == 0) return;
-        int32_t leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
+        int32_t      leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
+        if (leaf == NONE && weir_prefix_oldest(prefix, &oldest, 1) == 0) return;
         if (leaf == NONE) leaf = worst_leaf(prefix, LEAF_NO_SINK);
         if (leaf == NONE) return;
         drop_leaf(prefix, leaf);

@@ -17,8 +17,9 @@
  *     After an eviction pages of one block are not shared alike: each head is looked at.
  *   4 A page handed out is zero, or a copy: kernels may multiply unwritten rows by a zero probability. Open rows that were not written are
  *     those of an earlier page, or zero: finite, which is as good.
- *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a closed page is never opened again, so a
- *     text in such a format is kept and continued at multiples of 64 tokens only (weir_kv_is_paged).
+ *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a closed page is never opened again, but
+ *     by weir_kv_evict, which codes a table's own pages again. So a text in such a format is kept and continued at multiples of 64 tokens only
+ *     (weir_kv_is_paged).
  *   6 At most n_pages - n_disk_pages pages are in memory, n_sink_pages of them sinks: it is asked for before a page is handed out or brought back. A free
  *     page and one on disk have none. A block on disk has its place in the file as long as one of its pages is held.
  *   7 The pages of a block move together, so the first one tells for all: of a whole table, of the prefix tree. What a running step writes to is in

@@ -1,0 +1,58 @@
+/* engine/kv/evict_internal.h - the inside of eviction: what stays of each head (evict.c), rows that are moved or coded again (evict_rows.c), tables of
+ * which something is on disk (evict_cold.c). Heads are numbered over all layers. */
+#pragma once
+#include "engine/kv/evict.h"
+#include "engine/kv/store_internal.h"
+
+enum { COPIES = WEIR_POLICY_TILE / WEIR_PAGE_TOKENS + 1 /* pages that a tile touches */ };
+
+/* What stays of a head: row keep[i] becomes row i < n_keep. */
+typedef struct kv_stay {
+    const int32_t *keep; /* NULL: all rows */
+    int32_t        n, n_keep, first; /* rows now; that stay; the first that moves, n_keep if none does */
+} kv_stay;
+
+struct weir_kv_evictor {
+    weir_kv_store *store;
+    weir_stream   *stream;
+    weir_ledger   *ledger;
+    void          *memory; /* owns the arrays */
+    size_t         bytes, copy_bytes;
+    char          *copies; /* [COPIES, copy_bytes] pages read from disk; this and `fresh` only with one */
+    void         **fresh; /* [heads, capacity] the pages that a table of which something is on disk will have in place of its own */
+    kv_stay       *stays; /* [heads] */
+    weir_kv_compact_segment *segments; /* [KV heads] */
+    float                   *keys, *values; /* [64, dim] rows on their way */
+    float                   *page_keys, *page_values; /* [64, dim] rows of the page that they come from */
+    char                    *open; /* open rows as the table will have them, all heads */
+    int32_t                 *lists; /* [KV heads, max_rows] */
+    int32_t                 *n_lists; /* [KV heads] */
+};
+
+/* Pages that rows are written into. */
+typedef struct kv_page_range {
+    int64_t first, end;
+} kv_page_range;
+kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_stay *stay);
+
+/* Pages of the head code a page as a whole. */
+bool  evict_is_whole(const weir_kv_evictor *e, int64_t head);
+char *evict_open_rows(const weir_kv_evictor *e, int64_t head); /* NULL: it has none */
+/* Of the rows that stay: how many are sinks, and how many will be. Between the two lie those that go from one sort of page to the other. */
+typedef struct kv_border {
+    int64_t from, to;
+} kv_border;
+kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay);
+
+/* A page of a table in memory: itself, or read to copy number `copy`. */
+WEIR_MUST_CHECK weir_status evict_page(weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out, weir_error *error);
+/* Rows [first, end) of what stays, coded again in pages `to` [capacity] of the head; open rows go to evict_open_rows. */
+WEIR_MUST_CHECK weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
+                                         int64_t end, weir_error *error);
+/* Runs kv_compact over the first n segments. */
+void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair);
+/* Moves the rows of a layer's heads in the table's own pages, which are in memory. */
+void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer);
+
+/* Fills the pages of e->fresh; the table is read only. */
+WEIR_MUST_CHECK weir_status evict_to_fresh(weir_kv_evictor *e, const weir_kv_table *table, weir_error *error);

@@ -1,0 +1,342 @@
+#include "tests/unit/kv/evict_model.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "kernels/abi/ops.h"
+#include "kernels/ref/kv_codec.h"
+
+namespace evict {
+
+/* ---- the arithmetic of one row, from the reference codecs ------------------------------------------------------------ */
+static weir_kv_part part_of(weir_kv_format format, weir_kv_side side, std::vector<char> *coded, std::vector<char> *open)
+{
+    const int64_t dim = side == WEIR_KV_K ? key_dim : value_dim;
+    coded->resize((size_t)weir_kv_part_bytes(format, side, dim));
+    open->resize((size_t)weir_kv_part_bytes(WEIR_KV_F16, side, dim));
+    return { format, side, dim, coded->data(), open->data() };
+}
+
+/* The bytes of one row of a part, K's columns gathered. */
+static void add_bytes(std::vector<char> *out, const char *part, weir_kv_format format, weir_kv_side side, int64_t token)
+{
+    const int64_t        dim = side == WEIR_KV_K ? key_dim : value_dim, tile = token / WEIR_TILE_TOKENS, lane = token % WEIR_TILE_TOKENS;
+    const weir_kv_layout at = weir_kv_layout_of(format, side, dim);
+    const auto           add = [&](int64_t from, int64_t n) { out->insert(out->end(), part + from, part + from + n); };
+    if (side == WEIR_KV_V) {
+        add(at.codes + token * at.codes_step, at.codes_step);
+        add(at.scales + token * at.scales_step, at.scales_step);
+        return;
+    }
+    const weir_kv_scheme scheme = weir_kv_scheme_of(format);
+    const bool           plain = scheme == WEIR_KV_PLAIN;
+    const int64_t        n_codes = plain ? dim : weir_kv_words(weir_kv_bits(format), dim), code = plain ? weir_kv_bits(format) / 8 : 4;
+    const int64_t        n_scales = plain ? 0 : scheme == WEIR_KV_BLOCK ? dim / 32 : 1, scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
+    for (int64_t i = 0; i < n_codes; i++) add(at.codes + tile * at.codes_step + (i * WEIR_TILE_TOKENS + lane) * code, code);
+    for (int64_t i = 0; i < n_scales; i++) add(at.scales + tile * at.scales_step + (i * WEIR_TILE_TOKENS + lane) * scale, scale);
+}
+
+static void add_row_bytes(std::vector<char> *out, const char *page, weir_kv_pair pair, int64_t token)
+{
+    if (!weir_kv_needs_open(pair.k)) add_bytes(out, page, pair.k, WEIR_KV_K, token);
+    if (!weir_kv_needs_open(pair.v)) add_bytes(out, page + weir_kv_v_part(pair.k, key_dim), pair.v, WEIR_KV_V, token);
+}
+
+/* What is read of a value as long as its page is not full. */
+static void code_side(std::vector<float> *x, std::vector<char> *bytes, weir_kv_format format, weir_kv_side side)
+{
+    static std::vector<char> coded, open;
+    const bool               is_open = weir_kv_needs_open(format);
+    const weir_kv_part       part = part_of(is_open ? WEIR_KV_F16 : format, side, &coded, &open);
+    weir_kv_encode_rows(&part, 0, 1, x->data(), 0);
+    weir_kv_decode_rows(&part, 0, 1, x->data(), 0, false);
+    if (!is_open) add_bytes(bytes, coded.data(), format, side, 0);
+}
+
+static void close_side(Rows *rows, weir_kv_format format, weir_kv_side side)
+{
+    if (!weir_kv_needs_open(format)) return;
+    std::vector<char>  coded, open;
+    const weir_kv_part part = part_of(format, side, &coded, &open);
+    const size_t       first = rows->size() - WEIR_PAGE_TOKENS;
+    const auto         value = [&](size_t i) { return (side == WEIR_KV_K ? (*rows)[first + i].k : (*rows)[first + i].v).data(); };
+    for (size_t i = 0; i < WEIR_PAGE_TOKENS; i++) weir_kv_encode_rows(&part, (int64_t)i, 1, value(i), 0);
+    for (size_t i = 0; i < WEIR_PAGE_TOKENS; i++) weir_kv_decode_rows(&part, (int64_t)i, 1, value(i), 0, false);
+}
+
+static Row coded(Row row, weir_kv_pair pair)
+{
+    row.bytes.clear();
+    code_side(&row.k, &row.bytes, pair.k, WEIR_KV_K);
+    code_side(&row.v, &row.bytes, pair.v, WEIR_KV_V);
+    return row;
+}
+
+void Evict::push(Rows *rows, int64_t head, const Row &row) const
+{
+    const weir_kv_pair pair = pair_at(head, (int64_t)rows->size() / WEIR_PAGE_TOKENS);
+    rows->push_back(coded(row, pair));
+    if (rows->size() % WEIR_PAGE_TOKENS != 0) return;
+    close_side(rows, pair.k, WEIR_KV_K);
+    close_side(rows, pair.v, WEIR_KV_V);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+void Evict::open(const Options &options)
+{
+    const size_t caps[WEIR_TIER_COUNT] = {};
+    formats_ = options.formats;
+    const int64_t n_layers = (int64_t)formats_.size(), heads = n_layers * kv_heads;
+    folder_ = ::testing::TempDir() + "/evict." + std::to_string(getpid());
+    std::filesystem::create_directories(folder_);
+    spec_.n_layers = n_layers;
+    spec_.n_kv_heads = kv_heads;
+    spec_.key_dim = key_dim;
+    spec_.value_dim = value_dim;
+    spec_.formats = formats_.data();
+    spec_.n_pages = (options.n_blocks + options.n_sink_blocks + options.n_disk_blocks) * heads;
+    spec_.max_rows = options.max_rows;
+    spec_.n_disk_pages = options.n_disk_blocks * heads;
+    spec_.disk_folder = folder_.c_str();
+    spec_.sinks = options.sinks;
+    spec_.n_sink_pages = options.n_sink_blocks * heads;
+    spec_.evicts = true;
+    ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+    ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
+    weir_stream_options how = {};
+    how.n_threads = 1;
+    ASSERT_EQ(weir_stream_open(&stream_, &how, &error_), WEIR_OK) << error_.text;
+    const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
+    ASSERT_EQ(weir_kv_evictor_open(&evictor_, store_, stream_, ledger_, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before, weir_kv_evictor_bytes(&spec_));
+}
+
+void Evict::TearDown()
+{
+    weir_kv_evictor_close(evictor_);
+    weir_stream_close(stream_);
+    if (store_ != nullptr) EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages) << "pages are lost";
+    if (store_ != nullptr) EXPECT_FALSE(weir_kv_store_has_cut(store_));
+    weir_kv_store_close(store_);
+    EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
+    weir_ledger_close(ledger_);
+    std::filesystem::remove_all(folder_);
+}
+
+Text Evict::text()
+{
+    Text t;
+    EXPECT_EQ(weir_kv_table_open(&t.table, store_, &error_), WEIR_OK) << error_.text;
+    t.heads.resize((size_t)heads());
+    return t;
+}
+
+void Evict::close(Text *t)
+{
+    weir_kv_table_close(&t->table, store_);
+    t->heads.clear();
+}
+
+/* ---- growing ----------------------------------------------------------------------------------------------------------- */
+/* n rows, all in one page. */
+void Evict::write(Text *t, int64_t head, int64_t n)
+{
+    std::normal_distribution<float> value;
+    Rows *const                     rows = &t->heads[(size_t)head];
+    const int64_t                   slot = (int64_t)rows->size(), page = slot / WEIR_PAGE_TOKENS;
+    std::vector<float>              k((size_t)(n * key_dim)), v((size_t)(n * value_dim));
+    for (float &x : k) x = value(random_);
+    for (float &x : v) x = value(random_);
+    const weir_kv_pair pair = pair_at(head, page);
+    void *const        at = t->table.pages[head * t->table.capacity + page];
+    void *const        open = t->table.open != nullptr ? t->table.open[head] : nullptr;
+    weir_kv_segment    segment = {};
+    segment.pages = &at;
+    segment.page_stride = segment.open_stride = 1;
+    segment.n_rows = (int32_t)n;
+    segment.n_past = (int32_t)(slot % WEIR_PAGE_TOKENS);
+    segment.open_pages = open != nullptr ? &open : nullptr;
+    weir_kv_write_args args = {};
+    args.k = k.data();
+    args.v = v.data();
+    args.segments = &segment;
+    args.n_segments = args.n_kv_heads = 1;
+    args.key_dim = args.k_stride = key_dim;
+    args.value_dim = args.v_stride = value_dim;
+    args.k_format = pair.k;
+    args.v_format = pair.v;
+    ASSERT_EQ(weir_kv_write(stream_, &args), WEIR_OK);
+    for (int64_t i = 0; i < n; i++)
+        push(rows, head,
+             { { k.begin() + i * key_dim, k.begin() + (i + 1) * key_dim },
+               { v.begin() + i * value_dim, v.begin() + (i + 1) * value_dim },
+               {} });
+}
+
+bool Evict::append(Text *t, int64_t n)
+{
+    if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK) return false;
+    for (int64_t h = 0; h < heads(); h++)
+        for (int64_t left = n; left > 0;) {
+            const int64_t here = std::min<int64_t>(left, WEIR_PAGE_TOKENS - (int64_t)t->heads[(size_t)h].size() % WEIR_PAGE_TOKENS);
+            write(t, h, here);
+            left -= here;
+        }
+    weir_kv_commit(&t->table, n);
+    return true;
+}
+
+bool Evict::fill(Text *t, int64_t n)
+{
+    if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK) return false;
+    weir_kv_commit(&t->table, n);
+    for (Rows &rows : t->heads) rows.resize(rows.size() + (size_t)n);
+    return true;
+}
+
+/* ---- evicting ---------------------------------------------------------------------------------------------------------- */
+Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
+{
+    Lists lists((size_t)heads());
+    for (const int32_t layer : layers)
+        for (int32_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++) {
+            const int32_t n = (int32_t)t.heads[(size_t)h].size();
+            const auto    below = [&](int32_t end) { return (int32_t)(random_() % (uint32_t)(end > 0 ? end : 1)); };
+            const int32_t pinned = below(2) ? below(n + 1) : 0, end = below(3) ? n : below(n + 1);
+            const int32_t percent = below(8) == 0 ? 100 : below(8) == 0 ? 0 : 10 + below(90);
+            for (int32_t i = 0; i < end; i++)
+                if (i < pinned || below(100) < percent) lists[(size_t)h].push_back(i);
+        }
+    return lists;
+}
+
+Keep Evict::keep_of(const std::vector<int32_t> &layers, const Lists &lists) const
+{
+    Keep          all;
+    const int64_t stride = spec_.max_rows;
+    all.layers = layers;
+    all.slots.assign(layers.size() * kv_heads * (size_t)stride, -1);
+    for (size_t i = 0; i < layers.size() * kv_heads; i++) {
+        const std::vector<int32_t> &list = lists[(size_t)layers[i / kv_heads] * kv_heads + i % kv_heads];
+        std::copy(list.begin(), list.end(), all.slots.begin() + (int64_t)i * stride);
+        all.counts.push_back((int64_t)list.size());
+    }
+    all.keep = { all.layers.data(), (int64_t)layers.size(), all.slots.data(), stride, all.counts.data() };
+    return all;
+}
+
+void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &lists) const
+{
+    const size_t sinks = (size_t)spec_.sinks.n_pages * WEIR_PAGE_TOKENS;
+    for (const int32_t layer : layers)
+        for (int64_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++) {
+            const std::vector<int32_t> &list = lists[(size_t)h];
+            const Rows                  old = t->heads[(size_t)h];
+            Rows                       &rows = t->heads[(size_t)h];
+            size_t                      first = 0;
+            if (list.size() == old.size()) continue;
+            while (first < list.size() && list[first] == (int32_t)first) first++;
+            if (is_whole(h)) first -= first % WEIR_PAGE_TOKENS;
+            rows.resize(first);
+            for (size_t i = first; i < list.size(); i++) {
+                const Row &row = old[(size_t)list[i]];
+                if (is_whole(h))
+                    push(&rows, h, row);
+                else
+                    rows.push_back(i < sinks && (size_t)list[i] >= sinks ? coded(row, spec_.sinks.pair) : row);
+            }
+        }
+}
+
+void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &lists)
+{
+    const Keep   keep = keep_of(layers, lists);
+    const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
+    int64_t      n = 0;
+    for (const int32_t layer : layers)
+        for (int64_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++)
+            n += (int64_t)t->heads[(size_t)h].size() - (int64_t)lists[(size_t)h].size();
+    const bool was_cut = t->table.is_cut;
+    EXPECT_EQ(weir_kv_evict_rows(evictor_, &t->table, &keep.keep), n);
+    ASSERT_EQ(weir_kv_evict(evictor_, &t->table, &keep.keep, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(t->table.is_cut, was_cut || n > 0);
+    EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), before) << "something was allocated";
+    keep_rows(t, layers, lists);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------------------- */
+void Evict::expect_rows(const Text &t)
+{
+    std::vector<float> k(WEIR_POLICY_TILE * key_dim), v(WEIR_POLICY_TILE * value_dim);
+    for (int64_t h = 0; h < heads(); h++) {
+        const Rows   &rows = t.heads[(size_t)h];
+        const int64_t n = (int64_t)rows.size();
+        ASSERT_EQ(weir_kv_rows_at(&t.table, h), n) << "head " << h;
+        for (int64_t first = 0; first < n;) { /* tiles of any length from any place */
+            const int64_t          count = std::min<int64_t>(n - first, 1 + (int64_t)(random_() % WEIR_POLICY_TILE));
+            const weir_policy_tile tile = { h / kv_heads, h % kv_heads, first, count, k.data(), v.data() };
+            ASSERT_EQ(weir_kv_read_rows(evictor_, &t.table, &tile, &error_), WEIR_OK) << error_.text;
+            for (int64_t i = 0; i < count; i++) {
+                const Row    &row = rows[(size_t)(first + i)];
+                const int64_t page = (first + i) / WEIR_PAGE_TOKENS;
+                ASSERT_EQ(memcmp(&k[(size_t)i * key_dim], row.k.data(), key_dim * sizeof(float)), 0)
+                    << "key " << first + i << " of " << n << " of head " << h;
+                ASSERT_EQ(memcmp(&v[(size_t)i * value_dim], row.v.data(), value_dim * sizeof(float)), 0)
+                    << "value " << first + i << " of " << n << " of head " << h;
+                void *const own = t.table.pages[h * t.table.capacity + page];
+                if (weir_kv_is_cold(store_, own)) continue;
+                std::vector<char> bytes;
+                add_row_bytes(&bytes, (const char *)own, pair_at(h, page), (first + i) % WEIR_PAGE_TOKENS);
+                ASSERT_EQ(bytes, row.bytes) << "row " << first + i << " of head " << h;
+            }
+            first += count;
+        }
+    }
+}
+
+void Evict::expect_sound(const std::vector<const Text *> &texts)
+{
+    std::set<void *> held;
+    ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text;
+    for (const Text *t : texts) {
+        ASSERT_TRUE(weir_kv_table_is_sound(store_, &t->table, &error_)) << error_.text;
+        size_t room = 0;
+        for (int64_t h = 0; h < heads(); h++)
+            for (int64_t p = 0; p < t->table.capacity; p++) {
+                void *const page = t->table.pages[h * t->table.capacity + p];
+                const bool  has = p * WEIR_PAGE_TOKENS < (int64_t)t->heads[(size_t)h].size();
+                ASSERT_EQ(page != nullptr, has) << "head " << h << " page " << p;
+                if (!has) continue;
+                held.insert(page);
+                room += p < spec_.sinks.n_pages ? weir_kv_sink_page_room(&spec_) : weir_kv_page_room(&spec_, h / kv_heads);
+            }
+        ASSERT_EQ(weir_kv_table_room(&t->table, store_), room);
+    }
+    ASSERT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages - (int64_t)held.size());
+}
+
+std::string Evict::picture(const Text &t)
+{
+    std::string out;
+    const auto  add = [&](const void *bytes, size_t n) { out.append((const char *)bytes, n); };
+    for (int64_t h = 0; h < heads(); h++) {
+        const int64_t rows = weir_kv_rows_at(&t.table, h);
+        add(&rows, sizeof rows);
+        for (int64_t p = 0; p < t.table.capacity; p++) {
+            void *const page = t.table.pages[h * t.table.capacity + p];
+            add(&page, sizeof page);
+            if (page != nullptr && !weir_kv_is_cold(store_, page)) add(page, weir_kv_page_bytes_at(&spec_, h / kv_heads, p));
+        }
+    }
+    if (t.table.open_memory != nullptr) add(t.table.open_memory, weir_kv_open_rows_bytes(&spec_));
+    add(&t.table.n_pages, sizeof t.table.n_pages);
+    add(&t.table.n_rows, sizeof t.table.n_rows);
+    add(&t.table.is_cut, sizeof t.table.is_cut);
+    return out;
+}
+
+} // namespace evict

@@ -1,0 +1,431 @@
+/* Evictions from texts of which most is on disk: the same rows, all or nothing, and nothing of a cut table leaves memory again. */
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "engine/kv/prefix.h"
+#include "engine/kv/spill.h"
+#include "engine/kv/staging.h"
+#include "tests/unit/kv/evict_model.h"
+
+namespace evict {
+namespace {
+
+int     reads_until_failure = -1;
+ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
+{
+    if (reads_until_failure == 0) {
+        errno = EIO;
+        return -1;
+    }
+    if (reads_until_failure > 0) reads_until_failure--;
+    return pread(fd, bytes, n, at);
+}
+
+constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_TURBO4 }, int8 = { WEIR_KV_INT8, WEIR_KV_KIVI4 };
+
+struct Formats {
+    const char               *name;
+    std::vector<weir_kv_pair> layers;
+    weir_kv_sinks             sinks;
+};
+
+class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
+  protected:
+    void open_tiers(int64_t memory, int64_t disk)
+    {
+        Options options;
+        options.formats = GetParam().layers;
+        options.sinks = GetParam().sinks;
+        options.n_sink_blocks = GetParam().sinks.n_pages * 3;
+        options.n_blocks = memory;
+        options.n_disk_blocks = disk;
+        open(options);
+        reads_until_failure = -1;
+        const weir_spill_io io = { pwritev, faulty_read };
+        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+    }
+    void *const *block(const Text &t, int64_t p) const { return (void *const *)t.table.pages + p; }
+    bool         is_cold(const Text &t, int64_t p) const { return weir_kv_is_cold(store_, t.table.pages[p]); }
+    void         demote(const Text &t, int64_t first, int64_t end)
+    {
+        for (int64_t p = std::max<int64_t>(first, spec_.sinks.n_pages); p < end; p++)
+            if (!is_cold(t, p)) ASSERT_EQ(weir_kv_demote(store_, block(t, p), t.table.capacity, &error_), WEIR_OK) << error_.text;
+    }
+    /* As the engine does: whole blocks leave as the text grows. */
+    void append_cold(Text *t, int64_t n)
+    {
+        for (int64_t i = 0; i < n; i += 64) {
+            ASSERT_TRUE(append(t, std::min<int64_t>(64, n - i)));
+            demote(*t, 0, t->table.n_rows / 64 - 1);
+        }
+    }
+    void expect_in_memory(const Text &t)
+    {
+        for (int64_t i = 0; i < heads() * t.table.capacity; i++) ASSERT_FALSE(weir_kv_is_cold(store_, t.table.pages[i])) << i;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Formats, Tiers,
+                         ::testing::Values(Formats{ "rows", { f16, q8, q8 }, {} }, Formats{ "pages", { int8, f16, int8 }, {} },
+                                           Formats{ "sinks", { q8, f16, q8 }, { f16, 2 } },
+                                           Formats{ "sinks_of_pages", { int8, f16, q8 }, { f16, 1 } }),
+                         [](const auto &info) { return info.param.name; });
+
+const std::vector<int32_t> all_layers = { 0, 1, 2 }, two_layers = { 0, 2 };
+
+TEST_P(Tiers, WhatStaysComesToMemory)
+{
+    open_tiers(12, 20);
+    for (int round = 0; round < 2; round++) {
+        Text t = text();
+        append_cold(&t, 15 * 64 + 20);
+        ASSERT_TRUE(is_cold(t, 5));
+        expect_rows(t);
+        Lists lists = random_lists(t, all_layers);
+        for (auto &list : lists) /* at most five pages each */
+            while (list.size() > 300) list.erase(list.begin() + (int64_t)(random_() % list.size()));
+        evict(&t, all_layers, lists);
+        expect_sound({ &t });
+        expect_in_memory(t);
+        expect_rows(t);
+        ASSERT_FALSE(HasFatalFailure());
+        for (int more = 0; more < 3; more++) {
+            ASSERT_TRUE(append(&t, 50));
+            for (int64_t p = 0; p < t.table.n_pages; p++) EXPECT_FALSE(weir_kv_may_leave(store_, block(t, p), t.table.capacity));
+            lists = random_lists(t, all_layers);
+            evict(&t, all_layers, lists);
+            expect_sound({ &t });
+            expect_rows(t);
+            ASSERT_FALSE(HasFatalFailure());
+        }
+        close(&t);
+    }
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_on_disk, 0);
+}
+
+/* A layer that is not listed keeps its rows in pages of memory, and blocks that stay as they are come back as they are. */
+TEST_P(Tiers, UnlistedLayersComeToo)
+{
+    open_tiers(16, 20);
+    Text t = text(), fork = text();
+    append_cold(&t, 9 * 64 + 7);
+    demote(t, 0, 9);
+    weir_kv_share(&fork.table, &t.table, store_);
+    fork.heads = t.heads;
+    Lists lists((size_t)heads());
+    for (int64_t h = 0; h < heads(); h++)
+        for (int32_t i = 0; i < 9 * 64 + 7; i++)
+            if (i < 64 * 4 || (i % 3 == 0 && i < 500)) lists[(size_t)h].push_back(i); /* four blocks stay as they are */
+    const Keep          keep = keep_of(two_layers, lists);
+    const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep);
+    const int64_t       before = weir_kv_residency_of(store_).pages_in_memory;
+    const std::string   picture_of_fork = picture(fork);
+    evict(&t, two_layers, lists);
+    expect_in_memory(t);
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_in_memory - before, wanted.others + wanted.sinks);
+    for (int64_t p = GetParam().sinks.n_pages; p < 4; p++)
+        for (int64_t h = 0; h < heads(); h++)
+            EXPECT_EQ(t.table.pages[h * t.table.capacity + p], fork.table.pages[h * fork.table.capacity + p]) << "still shared";
+    EXPECT_TRUE(is_cold(fork, 6)) << "it is in nobody's way there";
+    expect_sound({ &t, &fork });
+    expect_rows(t);
+    expect_rows(fork);
+    EXPECT_FALSE(weir_kv_may_leave(store_, block(fork, 3), fork.table.capacity)) << "the cut table reads it";
+    close(&t);
+    EXPECT_TRUE(weir_kv_may_leave(store_, block(fork, 3), fork.table.capacity));
+    demote(fork, 3, 4);
+    expect_rows(fork);
+    close(&fork);
+}
+
+/* Whichever read fails, the text is as it was; and the next time it goes. */
+TEST_P(Tiers, AReadThatFailsChangesNothing)
+{
+    open_tiers(14, 20);
+    Text t = text();
+    append_cold(&t, 10 * 64 + 30);
+    Lists lists((size_t)heads());
+    for (int64_t h = 0; h < heads(); h++)
+        for (int32_t i = 0; i < 10 * 64 + 30; i++)
+            if (i < 64 * 3 || random_() % 4 == 0) lists[(size_t)h].push_back(i);
+    const Keep keep = keep_of(all_layers, lists);
+    for (int failing = 0;; failing += failing < 12 ? 1 : 9) {
+        const int64_t     free = weir_kv_store_free_pages(store_);
+        std::vector<char> open_rows(weir_kv_open_rows_bytes(&spec_));
+        if (!open_rows.empty()) memcpy(open_rows.data(), t.table.open_memory, open_rows.size());
+        const std::vector<void *> pages(t.table.pages, t.table.pages + heads() * t.table.capacity);
+        reads_until_failure = failing;
+        const weir_status status = weir_kv_evict(evictor_, &t.table, &keep.keep, &error_);
+        reads_until_failure = -1;
+        if (status == WEIR_OK) {
+            EXPECT_GT(failing, 12) << "it reads more than that";
+            break;
+        }
+        ASSERT_EQ(status, WEIR_EIO);
+        EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
+        EXPECT_FALSE(t.table.is_cut);
+        EXPECT_EQ(weir_kv_store_free_pages(store_), free);
+        EXPECT_EQ(std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity), pages);
+        if (!open_rows.empty()) EXPECT_EQ(memcmp(open_rows.data(), t.table.open_memory, open_rows.size()), 0);
+        expect_sound({ &t });
+        if (failing < 12) expect_rows(t);
+        ASSERT_FALSE(HasFatalFailure()) << "read " << failing;
+    }
+    keep_rows(&t, all_layers, lists);
+    expect_sound({ &t });
+    expect_rows(t);
+    close(&t);
+}
+
+/* Places are free, memory is not. */
+TEST_P(Tiers, MemoryIsALimit)
+{
+    open_tiers(6, 20);
+    Text t = text(), other = text();
+    append_cold(&t, 12 * 64);
+    Lists lists((size_t)heads());
+    for (int64_t h = 0; h < heads(); h++)
+        for (int32_t i = 10; i < 12 * 64; i += 3) lists[(size_t)h].push_back(i); /* 253 rows: four pages */
+    demote(t, 0, 12);
+    while (fill(&other, 64) && weir_kv_store_room(store_) > 1) continue;
+    const Keep          keep = keep_of(all_layers, lists);
+    const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep);
+    EXPECT_EQ(wanted.others + wanted.sinks, 4 * heads());
+    const std::string before = picture(t);
+    EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &keep.keep, &error_), WEIR_EFULL);
+    EXPECT_EQ(picture(t), before);
+    EXPECT_FALSE(t.table.is_cut);
+    expect_sound({ &t, &other });
+    close(&other);
+    evict(&t, all_layers, lists);
+    expect_sound({ &t });
+    expect_rows(t);
+    close(&t);
+}
+
+/* A kept text of which a cut table holds some pages neither leaves memory nor counts as more than dropping it frees. */
+TEST_P(Tiers, KeptTextsKnowOfCutTables)
+{
+    open_tiers(20, 20);
+    weir_prefix             *prefix = nullptr;
+    const weir_prefix_limits limits = { 40, 0, 0 };
+    ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
+    weir_sequence a = {}, b = {};
+    ASSERT_EQ(weir_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
+    ASSERT_EQ(weir_sequence_open(&b, store_, ledger_, 0, &error_), WEIR_OK);
+    const int32_t n = 8 * 64;
+    for (int32_t i = 0; i < n; i++) a.tokens[i] = i;
+    a.n_tokens = a.n_computed = n;
+    ASSERT_EQ(weir_kv_reserve(&a.table, store_, n), WEIR_OK);
+    weir_kv_commit(&a.table, n);
+    (void)weir_prefix_keep(prefix, &a, nullptr, nullptr, 0, false);
+    const auto all_idle = [&] { return weir_prefix_reclaimable(prefix).others + weir_prefix_reclaimable(prefix).sinks; };
+    EXPECT_EQ(all_idle(), 0) << "a uses it";
+    Lists lists((size_t)heads());
+    for (int64_t h = 0; h < heads(); h++) /* one head moves from its second row on, the others from their fifth page on */
+        for (int32_t i = 0; i < 300; i++) lists[(size_t)h].push_back(h == 3 && i > 0 ? i + 1 : i < 260 ? i : i + 5);
+    const Keep keep = keep_of(all_layers, lists);
+    ASSERT_EQ(weir_kv_evict(evictor_, &a.table, &keep.keep, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(all_idle(), 8 * heads() - 4 * (heads() - 1));
+    EXPECT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text;
+    void *const  *oldest[16];
+    const int32_t found = weir_prefix_oldest(prefix, oldest, 16);
+    EXPECT_EQ(found, 4) << "blocks that a reads something of stay in memory";
+    for (int32_t i = 0; i < found; i++) EXPECT_EQ(weir_kv_demote(store_, oldest[i], 1, &error_), WEIR_OK) << error_.text;
+    EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
+    const int64_t n_nodes = weir_prefix_stats_of(prefix).n_nodes;
+    EXPECT_EQ(weir_prefix_keep(prefix, &a, nullptr, nullptr, 0, false), 0);
+    EXPECT_EQ(weir_prefix_stats_of(prefix).n_nodes, n_nodes) << "a cut table is no text";
+    memcpy(b.tokens, a.tokens, (size_t)n * sizeof *b.tokens);
+    b.n_tokens = n;
+    EXPECT_EQ(weir_prefix_take(prefix, &b, nullptr, n).n_rows, n);
+    EXPECT_TRUE(weir_kv_table_is_sound(store_, &b.table, &error_)) << error_.text;
+    EXPECT_EQ(all_idle(), 0);
+    weir_sequence_close(&b);
+    EXPECT_GT(all_idle(), 0);
+    weir_kv_pages most = weir_kv_store_free(store_);
+    most.others += weir_prefix_reclaimable(prefix).others;
+    most.sinks += weir_prefix_reclaimable(prefix).sinks;
+    EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "what it says can be had";
+    EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text;
+    EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
+    weir_sequence_close(&a);
+    weir_prefix_close(prefix);
+}
+
+/* Sequences that take texts from the tree, go on, are cut, forked and give texts back, beside blocks that come and go. */
+TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
+{
+    open_tiers(30, 30);
+    weir_prefix             *prefix = nullptr;
+    const weir_prefix_limits limits = { 60, 0, 0 };
+    weir_sequence            all[4] = {};
+    int                      n_cut = 0, n_demoted = 0, n_taken = 0;
+    ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
+    for (weir_sequence &s : all) ASSERT_EQ(weir_sequence_open(&s, store_, ledger_, 0, &error_), WEIR_OK);
+    for (int step = 0; step < 1500; step++) {
+        weir_sequence &s = all[random_() % 4], &other = all[random_() % 4];
+        switch (random_() % 7) {
+        case 0: {
+            weir_sequence_clear(&s);
+            const int32_t branch = (int32_t)(random_() % 3);
+            s.n_tokens = 65 + (int32_t)(random_() % 500);
+            for (int32_t i = 0; i < s.n_tokens; i++) s.tokens[i] = i < 150 ? i : i * 10 + branch;
+            n_taken += weir_prefix_take(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
+            break;
+        }
+        case 1:
+        case 2: {
+            const int32_t left = s.n_tokens - s.n_computed, n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
+            if (weir_kv_reserve(&s.table, store_, n) != WEIR_OK) {
+                (void)weir_prefix_reclaim(prefix, weir_kv_reserve_pages(&s.table, store_, n));
+                break;
+            }
+            weir_kv_commit(&s.table, n);
+            s.n_computed += n;
+            break;
+        }
+        case 3: (void)weir_prefix_keep(prefix, &s, nullptr, nullptr, 0, random_() % 2 == 0); break;
+        case 4: {
+            Text t;
+            t.table = s.table;
+            for (int64_t h = 0; h < heads(); h++) t.heads.emplace_back((size_t)weir_kv_rows_at(&s.table, h));
+            if (random_() % 2 == 0) break;
+            const Keep keep = keep_of(two_layers, random_lists(t, two_layers));
+            if (weir_kv_evict(evictor_, &s.table, &keep.keep, &error_) == WEIR_OK) n_cut += s.table.is_cut;
+            break;
+        }
+        case 5:
+            if (&s == &other || random_() % 2 == 0) break;
+            weir_sequence_clear(&s);
+            weir_sequence_fork(&s, &other);
+            break;
+        default: {
+            void *const  *oldest[4];
+            const int32_t n = weir_prefix_oldest(prefix, oldest, 1 + (int32_t)(random_() % 4));
+            for (int32_t i = 0; i < n; i++) n_demoted += weir_kv_demote(store_, oldest[i], 1, &error_) == WEIR_OK;
+            for (int64_t p = 0; p < s.table.n_rows / 64; p++)
+                if (!s.table.is_cut && weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) && random_() % 2 == 0)
+                    n_demoted += weir_kv_demote(store_, (void *const *)s.table.pages + p, s.table.capacity, &error_) == WEIR_OK;
+            break;
+        }
+        }
+        ASSERT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text << " after step " << step;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text << " after step " << step;
+        for (const weir_sequence &each : all)
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_)) << error_.text << " after step " << step;
+        if (step % 50 != 49) continue;
+        weir_kv_pages most = weir_kv_store_free(store_), more = weir_prefix_reclaimable(prefix);
+        most.others += more.others;
+        most.sinks += more.sinks;
+        ASSERT_TRUE(weir_prefix_reclaim(prefix, most)) << "what it says can be had, after step " << step;
+        most.others++;
+        ASSERT_FALSE(weir_prefix_reclaim(prefix, most)) << "and no more";
+    }
+    EXPECT_GT(n_cut, 20);
+    EXPECT_GT(n_taken, 20);
+    EXPECT_GT(n_demoted, 20);
+    for (weir_sequence &s : all) weir_sequence_close(&s);
+    weir_prefix_close(prefix);
+}
+
+/* A step over a cut table, whose first head may have no page at all, and a text on disk: only the latter is read ahead. */
+TEST_P(Tiers, StagingPassesCutTables)
+{
+    open_tiers(14, 20);
+    Text a = text(), b = text();
+    ASSERT_TRUE(append(&a, 6 * 64));
+    Lists lists((size_t)heads());
+    for (int64_t h = 1; h < heads(); h++)
+        for (int32_t i = 64; i < 6 * 64; i += 2) lists[(size_t)h].push_back(i);
+    evict(&a, all_layers, lists);
+    ASSERT_EQ(a.table.pages[0], nullptr);
+    append_cold(&b, 8 * 64 + 1);
+    ASSERT_TRUE(is_cold(b, 4));
+    weir_kv_staging             *staging = nullptr;
+    const weir_kv_staging_limits step = { 2, nullptr };
+    ASSERT_EQ(weir_kv_staging_open(&staging, &spec_, &step, ledger_, &error_), WEIR_OK) << error_.text;
+    weir_kv_view *const views = weir_kv_staging_views(staging);
+    views[0] = { (void *const *)a.table.pages, a.table.capacity, 6 * 64, 1 };
+    EXPECT_FALSE(weir_kv_staging_begin(staging, store_, 1));
+    views[1] = { (void *const *)b.table.pages, b.table.capacity, 8 * 64, 1 };
+    ASSERT_TRUE(weir_kv_staging_begin(staging, store_, 2));
+    for (int64_t layer = 0; layer < spec_.n_layers; layer++) {
+        weir_kv_range_pages range = {};
+        EXPECT_FALSE(weir_kv_staging_is_cold(staging, layer, 0));
+        ASSERT_TRUE(weir_kv_staging_is_cold(staging, layer, 1));
+        while (!range.is_last) {
+            weir_kv_staging_take(staging, layer, 1, &range);
+            EXPECT_NE(range.pages[4], b.table.pages[layer * kv_heads * b.table.capacity + 4]) << "it was read to a buffer";
+            weir_kv_staging_give(staging);
+        }
+    }
+    weir_kv_staging_end(staging);
+    weir_kv_staging_close(staging);
+    close(&a);
+    close(&b);
+}
+
+/* Random growth, demotion, forks and evictions, some of which fail. */
+TEST_P(Tiers, UseKeepsBytesAndCounts)
+{
+    open_tiers(14, 20);
+    Text texts[3] = { text(), text(), text() };
+    int  n_cut = 0;
+    for (int step = 0; step < 120; step++) {
+        Text &t = texts[random_() % 3], &other = texts[random_() % 3];
+        reads_until_failure = random_() % 12 == 0 ? (int)(random_() % 20) : -1;
+        switch (random_() % 6) {
+        case 0:
+        case 1:
+            if (append(&t, 1 + (int64_t)(random_() % 150)) && !t.table.is_cut) {
+                const int64_t end = t.table.n_rows / 64;
+                for (int64_t p = spec_.sinks.n_pages; p < end; p++)
+                    if (weir_kv_may_leave(store_, block(t, p), t.table.capacity) && random_() % 4 != 0)
+                        (void)weir_kv_demote(store_, block(t, p), t.table.capacity, &error_);
+            }
+            break;
+        case 2: {
+            const Lists lists = random_lists(t, two_layers);
+            const Keep  keep = keep_of(two_layers, lists);
+            const bool  fits = weir_kv_pages_fit(weir_kv_evict_pages(evictor_, &t.table, &keep.keep), weir_kv_store_free(store_));
+            if (weir_kv_evict(evictor_, &t.table, &keep.keep, &error_) != WEIR_OK) break;
+            EXPECT_TRUE(fits);
+            keep_rows(&t, two_layers, lists);
+            n_cut += t.table.is_cut;
+            break;
+        }
+        case 3:
+            if (&t == &other) break;
+            weir_kv_truncate(&t.table, store_, 0);
+            weir_kv_share(&t.table, &other.table, store_);
+            t.heads = other.heads;
+            break;
+        case 4:
+            if (random_() % 3 != 0) break;
+            weir_kv_truncate(&t.table, store_, 0);
+            t.heads.assign((size_t)heads(), {});
+            break;
+        default:
+            for (int64_t p = 0; p < t.table.n_pages; p++)
+                if (is_cold(t, p) && random_() % 2 == 0) (void)weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_);
+            break;
+        }
+        reads_until_failure = -1;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text << " after step " << step;
+        for (const Text &each : texts)
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_)) << error_.text << " after " << step;
+        if (step % 8 == 0)
+            for (const Text &each : texts) expect_rows(each);
+        ASSERT_FALSE(HasFatalFailure()) << "step " << step;
+    }
+    EXPECT_GT(n_cut, 4);
+    EXPECT_GT(weir_kv_residency_of(store_).bytes_out, 0);
+    for (Text &t : texts) close(&t);
+}
+
+} // namespace
+} // namespace evict
