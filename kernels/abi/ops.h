@@ -135,17 +135,34 @@ typedef struct weir_add_args {
     int64_t      n_rows, dim, dst_stride, src_stride;
 } weir_add_args;
 
-/* One sequence's rows of one layer in the batch, for attention and kv_write. Rows [first_row, first_row + n_rows) are the tokens at
- * positions n_past .. n_past + n_rows - 1; position p of KV head g lives in pages[g * page_stride + p / 64] at token p % 64.   */
+/* Rows of one sequence and layer in the batch, for the KV heads [first_head, first_head + n_heads) of the op's G; n_heads 0: all of them. Rows
+ * [first_row, first_row + n_rows) are at slots n_past .. n_past + n_rows - 1: positions, as long as nothing was evicted. Slot p of the range's i-th
+ * head lives in pages[i * page_stride + p / 64] at token p % 64. Heads that keep different numbers of rows are segments with the same rows and their
+ * own n_past: any cut of the heads gives the bits of one segment, and a segment touches nothing of other heads.                                     */
 typedef struct weir_kv_segment {
-    void *const *pages;       /* [G, page_stride], see kernels/abi/kv_page.h                                                    */
+    void *const *pages; /* [heads of the range, page_stride], see kernels/abi/kv_page.h                                   */
     int64_t      page_stride; /* entries between heads                                                                         */
     int32_t      first_row, n_rows, n_past;
-    /* [G, open_stride]: the open rows of pages n_past / 64, n_past / 64 + 1, ... (kernels/abi/kv_format.h), for formats that need them;
-     * NULL otherwise, and NULL entries where a page is only read closed                                                          */
+    /* [heads of the range, open_stride]: the open rows of pages n_past / 64, n_past / 64 + 1, ... (kernels/abi/kv_format.h), for formats that need
+     * them; NULL otherwise, and NULL entries where a page is only read closed                                                    */
     void *const *open_pages;
     int64_t      open_stride;
+    int32_t      first_head, n_heads;
 } weir_kv_segment;
+
+static inline int64_t weir_kv_segment_heads(const weir_kv_segment *segment, int64_t n_kv_heads)
+{
+    return segment->n_heads > 0 ? segment->n_heads : n_kv_heads;
+}
+/* The ranges of heads lie within the op's; asked on the host. */
+static inline bool weir_kv_segments_are_sound(const weir_kv_segment *segments, int64_t n_segments, int64_t n_kv_heads)
+{
+    for (int64_t s = 0; s < n_segments; s++) {
+        const int64_t first = segments[s].first_head, n = segments[s].n_heads;
+        if (first < 0 || n < 0 || first + (n > 0 ? n : n_kv_heads) > n_kv_heads) return false;
+    }
+    return true;
+}
 
 /* Stores new K and V rows into their pages in the pages' formats. Rows of formats that need it go to the open pages, which also hold the
  * page's earlier rows; the row of token 63 closes its page. Rows of a sequence come in ascending order; any cut gives the same bytes.
@@ -153,7 +170,7 @@ typedef struct weir_kv_segment {
  * k_format and v_format; so in all ops that take both.
  * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
  * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the same bytes
- * errors : EUNSUPPORTED if a format does not take the width                                                                     */
+ * errors : EUNSUPPORTED if a format does not take the width; here and in the ops below, EINVAL for heads that are not there     */
 typedef struct weir_kv_write_args {
     const float           *k, *v;
     const weir_kv_segment *segments;
@@ -176,14 +193,15 @@ typedef struct weir_kv_read_args {
 
 /* Row keep[i] of each KV head becomes row i, in place: what eviction leaves moves to the front, as the codes that it has. Rows from n_keep on are
  * as they were before or after a move: nobody reads them. Pages that will be written to are held by this text alone. Formats that code a page as a whole
- * are refused: a text in them loses whole pages, which is a matter of its table.
- * shapes : keep [G, keep_stride], of each head n_keep[g] rows, ascending: keep[i] >= i
+ * are refused: a text in them loses whole pages, which is a matter of its table. Rows before first[g] are in place: their entries of `keep` and their
+ * pages are not looked at.
+ * shapes : keep [G, keep_stride], of each head n_keep[g] rows, ascending: keep[i] >= i; first [G], or NULL: 0
  * errors : EUNSUPPORTED for those formats, or if a format does not take the width; EINVAL if keep is not ascending, or moves a row to a page of
  *          other formats                                                                                                         */
 typedef struct weir_kv_compact_segment {
     void *const   *pages; /* [G, page_stride]; those that rows come from and go to */
     int64_t        page_stride, keep_stride;
-    const int32_t *keep, *n_keep;
+    const int32_t *keep, *n_keep, *first;
 } weir_kv_compact_segment;
 typedef struct weir_kv_compact_args {
     const weir_kv_compact_segment *segments;
@@ -209,8 +227,10 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
         for (int64_t g = 0; g < args->n_kv_heads; g++) {
             const weir_kv_compact_segment *const segment = args->segments + s;
             const int32_t *const                 keep = segment->keep + g * segment->keep_stride;
-            for (int32_t i = 0; i < segment->n_keep[g]; i++) {
-                if (keep[i] < i || (i > 0 && keep[i] <= keep[i - 1])) return false;
+            const int32_t                        first = segment->first ? segment->first[g] : 0;
+            if (first < 0) return false;
+            for (int32_t i = first; i < segment->n_keep[g]; i++) {
+                if (keep[i] < i || (i > first && keep[i] <= keep[i - 1])) return false;
                 if (keep[i] / WEIR_PAGE_TOKENS >= args->sinks.n_pages && i / WEIR_PAGE_TOKENS < args->sinks.n_pages) return false;
             }
         }

@@ -1,6 +1,6 @@
 /* kernels/omp/attention.c - paged causal attention with an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), decode and prefill.
  *
- * A unit is (segment, KV head, block of query rows, split or all splits). A query row is one token of one head of the group: row = token *
+ * A unit is (segment, KV head of its range, block of query rows, split or all splits). A query row is one token of one head of the group: row = token *
  * group + head, so that all heads of a group share every K and V tile that is read. Work on a tile of 32 positions:
  *     scores   thread = (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q staged and scaled by scale * log2(e)
  *     softmax  new maximum, weights = 2^(score - maximum), decay of what was summed before
@@ -37,7 +37,7 @@ typedef struct attention_call {
 /* ---- the plan of a segment --------------------------------------------------------------------------------------- */
 typedef struct segment_plan {
     int32_t first_split, n_splits; /* of this call                                                 */
-    int64_t n_rows, n_blocks, n_units; /* query rows per KV head; blocks of at most unit_rows; units of all KV heads */
+    int64_t n_heads, n_rows, n_blocks, n_units; /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads */
     int64_t first_tokens, page_tokens, first_blocks, page_blocks; /* blocks of the first first_tokens tokens, then of each page_tokens */
     bool    partial; /* one unit per split, merged by the second region                    */
 } segment_plan;
@@ -72,6 +72,7 @@ WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_
     plan.first_split = first > call->first_split ? first : call->first_split;
     plan.n_splits = (end < call->end_split ? end : call->end_split) - plan.first_split;
     if (plan.n_splits < 0) plan.n_splits = 0;
+    plan.n_heads = weir_kv_segment_heads(segment, call->n_kv_heads);
     plan.n_rows = segment->n_rows * call->group;
     plan.page_tokens = cut_at_pages(call) ? WEIR_PAGE_TOKENS : INT32_MAX;
     plan.first_tokens = plan.page_tokens - (cut_at_pages(call) ? segment->n_past % WEIR_PAGE_TOKENS : 0);
@@ -82,7 +83,7 @@ WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_
     plan.n_blocks = plan.first_blocks + rest / plan.page_tokens * plan.page_blocks +
                     (rest % plan.page_tokens * call->group + unit_rows - 1) / unit_rows;
     plan.partial = plan.n_splits > 1 && plan.n_rows <= SPLIT_ROWS;
-    plan.n_units = plan.n_blocks * call->n_kv_heads * (plan.partial ? plan.n_splits : 1);
+    plan.n_units = plan.n_blocks * plan.n_heads * (plan.partial ? plan.n_splits : 1);
     return plan;
 }
 
@@ -90,7 +91,8 @@ WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_
 typedef struct attention_unit {
     const weir_kv_segment *segment;
     void *const *pages, *const *open_pages; /* of this KV head                            */
-    int64_t head; /* KV head                                    */
+    int64_t head, table; /* KV head, of the op and of the segment      */
+    int64_t n_query_heads; /* of the segment                             */
     int64_t first_row, n_rows; /* query rows of this unit     */
     int32_t first_split, n_splits; /* to walk                     */
     float  *partials; /* of this segment, NULL: merge and write out */
@@ -207,8 +209,8 @@ WEIR_INLINE void partial_rows(float **partial, const attention_call *call, const
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
-        const int64_t row = first + r, token = row / call->group, head = unit->head * call->group + row % call->group;
-        const int64_t index = (token * call->n_heads + head) * unit->plan_n_splits + split - unit->plan_first_split;
+        const int64_t row = first + r, token = row / call->group, head = unit->table * call->group + row % call->group;
+        const int64_t index = (token * unit->n_query_heads + head) * unit->plan_n_splits + split - unit->plan_first_split;
         partial[r] = row < unit->first_row + unit->n_rows ? unit->partials + index * partial_floats(call->value_dim) : NULL;
     }
 }
@@ -318,11 +320,13 @@ WEIR_INLINE void attend_width(team_memory *team, const attention_call *call, con
 WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan, int64_t u,
                                    float *partials)
 {
-    const int64_t  head = u % call->n_kv_heads, rest = u / call->n_kv_heads, n_splits = plan->partial ? plan->n_splits : 1;
+    const int64_t  table = u % plan->n_heads, rest = u / plan->n_heads, n_splits = plan->partial ? plan->n_splits : 1;
     attention_unit unit = { .segment = segment,
-                            .pages = segment->pages + head * segment->page_stride,
-                            .open_pages = segment->open_pages ? segment->open_pages + head * segment->open_stride : NULL,
-                            .head = head,
+                            .pages = segment->pages + table * segment->page_stride,
+                            .open_pages = segment->open_pages ? segment->open_pages + table * segment->open_stride : NULL,
+                            .head = segment->first_head + table,
+                            .table = table,
+                            .n_query_heads = plan->n_heads * call->group,
                             .plan_first_split = plan->first_split,
                             .plan_n_splits = plan->n_splits };
     const int64_t  block = rest / n_splits, later = block - plan->first_blocks;
@@ -347,9 +351,9 @@ WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_seg
     return unit;
 }
 
-WEIR_INLINE int64_t plan_partials(const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan)
+WEIR_INLINE int64_t plan_partials(const attention_call *call, const segment_plan *plan)
 {
-    return plan->partial ? (int64_t)segment->n_rows * call->n_heads * plan->n_splits * partial_floats(call->value_dim) : 0;
+    return plan->partial ? plan->n_heads * plan->n_rows * plan->n_splits * partial_floats(call->value_dim) : 0;
 }
 
 /* The units of one team: every step-th, over all segments. */
@@ -366,7 +370,7 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
             attend_width(team, call, &unit, next.n_splits > 0 ? &next : &unit, tid); /* pages of other calls' splits may not be there */
         }
         u -= plan.n_units;
-        partials += plan_partials(call, segment, &plan);
+        partials += plan_partials(call, &plan);
     }
 }
 
@@ -405,15 +409,15 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
         const segment_plan           plan = plan_segment(call, segment, UNIT_ROWS);
-        const int64_t                n_units = plan.partial ? segment->n_rows * call->n_heads : 0;
+        const int64_t n_query_heads = plan.n_heads * call->group, n_units = plan.partial ? segment->n_rows * n_query_heads : 0;
         for (; u < n_units; u += lane_unit_step()) {
-            const int64_t row = segment->first_row + u / call->n_heads, head = u % call->n_heads;
+            const int64_t row = segment->first_row + u / n_query_heads, head = segment->first_head * call->group + u % n_query_heads;
             float *const  carry = call->carry ? call->carry + (row * call->n_heads + head) * partial_floats(call->value_dim) : NULL;
             merge_row(call, call->out + row * call->out_stride + head * call->value_dim, carry,
                       call->partials + partials + u * plan.n_splits * partial_floats(call->value_dim), plan.n_splits, tid);
         }
         u -= n_units;
-        partials += plan_partials(call, segment, &plan);
+        partials += plan_partials(call, &plan);
     }
 }
 #pragma omp end declare target
@@ -461,28 +465,29 @@ static attention_call call_of(const weir_attention_args *args)
                              .is_last = !args->carry || args->is_last };
 }
 
-static size_t scratch(const void *op_args)
-{
-    const weir_attention_args *const args = op_args;
-    if (args->n_kv_heads <= 0) return 0;
-    const attention_call call = call_of(args);
-    int64_t              floats = 0;
-    for (int64_t s = 0; s < args->n_segments; s++) {
-        const segment_plan plan = plan_segment(&call, args->segments + s, 1);
-        floats += plan_partials(&call, args->segments + s, &plan);
-    }
-    return (size_t)floats * sizeof(float);
-}
-
 static bool is_whole(const weir_attention_args *args)
 {
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->key_dim <= 0 || args->value_dim <= 0) return false;
     if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return false;
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return false;
     for (int64_t s = 0; s < args->n_segments; s++)
         if (args->segments[s].n_rows > 0 && !args->segments[s].open_pages &&
             weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks))
             return false;
     return true;
+}
+
+static size_t scratch(const void *op_args)
+{
+    const weir_attention_args *const args = op_args;
+    if (!is_whole(args)) return 0;
+    const attention_call call = call_of(args);
+    int64_t              floats = 0;
+    for (int64_t s = 0; s < args->n_segments; s++) {
+        const segment_plan plan = plan_segment(&call, args->segments + s, 1);
+        floats += plan_partials(&call, &plan);
+    }
+    return (size_t)floats * sizeof(float);
 }
 
 static weir_status WEIR_K(attention)(const weir_kernel_context *context, const void *op_args)
@@ -497,7 +502,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     for (int64_t s = 0; s < args->n_segments; s++) {
         const segment_plan plan = plan_segment(&plan_call, args->segments + s, unit_rows);
         n_units += plan.n_units;
-        n_merges += plan.partial ? args->segments[s].n_rows * args->n_heads : 0;
+        n_merges += plan.partial ? plan.n_heads * plan.n_rows : 0;
     }
     if (n_units == 0) return WEIR_OK;
 

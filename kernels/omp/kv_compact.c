@@ -137,8 +137,10 @@ static weir_status WEIR_K(kv_compact)(const weir_kernel_context *context, const 
             void *const *const                   pages = segment->pages + head * segment->page_stride;
             const int32_t *const                 keep = segment->keep + head * segment->keep_stride;
             const int32_t    n = segment->n_keep[head], end = n_sinks * WEIR_PAGE_TOKENS < n ? n_sinks * WEIR_PAGE_TOKENS : n;
-            const moved_rows sinks = { { k_sinks, v_sinks }, keep, 0, end }, others = { { k_others, v_others }, keep, end, n };
-            if (end > 0) move_columns(pages, &sinks, key_dim, value_dim, first, lane_thread());
+            const int32_t    begin = segment->first ? segment->first[head] : 0;
+            const moved_rows sinks = { { k_sinks, v_sinks }, keep, begin, end };
+            const moved_rows others = { { k_others, v_others }, keep, begin > end ? begin : end, n };
+            if (end > begin) move_columns(pages, &sinks, key_dim, value_dim, first, lane_thread());
             move_columns(pages, &others, key_dim, value_dim, first, lane_thread());
         }
     }

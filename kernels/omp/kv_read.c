@@ -70,6 +70,7 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
 {
     const weir_kv_read_args *const args = op_args;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return WEIR_EINVAL;
     float *const k = args->k, *const v = args->v;
     const weir_kv_segment *const segments = args->segments;
     const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
@@ -77,7 +78,7 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
     const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
     const int32_t        n_sinks = args->sinks.n_pages;
     int64_t              n_units = 0;
-    for (int64_t s = 0; s < n_segments; s++) n_units += tiles_of(segments + s) * n_kv_heads;
+    for (int64_t s = 0; s < n_segments; s++) n_units += tiles_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, k, v, segments)
@@ -89,17 +90,17 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
             int64_t   u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
-                const int64_t                units = tiles_of(segment) * n_kv_heads;
+                const int64_t                heads = weir_kv_segment_heads(segment, n_kv_heads), units = tiles_of(segment) * heads;
                 for (; u < units; u += lane_unit_step()) {
-                    const int64_t head = u % n_kv_heads, tile = segment->n_past / TILE + u / n_kv_heads,
-                                  page = tile * TILE / WEIR_PAGE_TOKENS;
+                    const int64_t table = u % heads, head = segment->first_head + table;
+                    const int64_t tile = segment->n_past / TILE + u / heads, page = tile * TILE / WEIR_PAGE_TOKENS;
                     const int64_t past_end = segment->n_past + segment->n_rows, tile_begin = tile * TILE;
                     const int64_t begin = tile_begin > segment->n_past ? tile_begin : segment->n_past;
                     const int64_t end = tile_begin + TILE < past_end ? tile_begin + TILE : past_end;
                     const int64_t row = segment->first_row + begin - segment->n_past, open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
-                    const char *const coded = (const char *)segment->pages[head * segment->page_stride + page];
+                    const char *const coded = (const char *)segment->pages[table * segment->page_stride + page];
                     const char *const open =
-                        segment->open_pages ? (const char *)segment->open_pages[head * segment->open_stride + open_page] : NULL;
+                        segment->open_pages ? (const char *)segment->open_pages[table * segment->open_stride + open_page] : NULL;
                     const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others, v_format = page < n_sinks ? v_sinks : v_others;
                     const bool           open_k = open && weir_kv_needs_open(k_format), open_v = open && weir_kv_needs_open(v_format);
                     tile_rows            rows = { .part = open_k ? open : coded,

@@ -43,6 +43,7 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
 {
     const weir_kv_write_args *const args = op_args;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return WEIR_EINVAL;
     const float *const k = args->k, *const v = args->v;
     const weir_kv_segment *const segments = args->segments;
     const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
@@ -50,7 +51,7 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
     const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
     const int32_t        n_sinks = args->sinks.n_pages;
     int64_t              n_units = 0;
-    for (int64_t s = 0; s < n_segments; s++) n_units += pages_of(segments + s) * n_kv_heads;
+    for (int64_t s = 0; s < n_segments; s++) n_units += pages_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, k, v, segments)
@@ -63,16 +64,18 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
             int64_t   u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
-                const int64_t                units = pages_of(segment) * n_kv_heads, first_page = segment->n_past / WEIR_PAGE_TOKENS;
+                const int64_t heads = weir_kv_segment_heads(segment, n_kv_heads), first_page = segment->n_past / WEIR_PAGE_TOKENS;
+                const int64_t units = pages_of(segment) * heads;
                 for (; u < units; u += lane_unit_step()) {
-                    const int64_t head = u % n_kv_heads, page = first_page + u / n_kv_heads, page_begin = page * WEIR_PAGE_TOKENS;
+                    const int64_t table = u % heads, head = segment->first_head + table, page = first_page + u / heads,
+                                  page_begin = page * WEIR_PAGE_TOKENS;
                     const int64_t past_end = segment->n_past + segment->n_rows;
                     const int64_t begin = page_begin > segment->n_past ? page_begin : segment->n_past;
                     const int64_t end = page_begin + WEIR_PAGE_TOKENS < past_end ? page_begin + WEIR_PAGE_TOKENS : past_end;
                     const int64_t t = segment->first_row + begin - segment->n_past, token = begin - page_begin;
-                    char *const   coded = (char *)segment->pages[head * segment->page_stride + page];
+                    char *const   coded = (char *)segment->pages[table * segment->page_stride + page];
                     char *const   open =
-                        segment->open_pages ? (char *)segment->open_pages[head * segment->open_stride + page - first_page] : NULL;
+                        segment->open_pages ? (char *)segment->open_pages[table * segment->open_stride + page - first_page] : NULL;
                     const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others, v_format = page < n_sinks ? v_sinks : v_others;
                     to_k.layout = weir_kv_layout_k(k_format, key_dim);
                     to_v.layout = weir_kv_layout_v(v_format, value_dim);

@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "kernels/abi/attention_carry.h"
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 
@@ -26,15 +27,16 @@ static void load(const ref_row *row, int64_t position, weir_kv_side side, float 
     const weir_kv_segment *const     segment = row->segment;
     const bool                       key = side == WEIR_KV_K;
     const int64_t                    page = position / WEIR_PAGE_TOKENS, token = position % WEIR_PAGE_TOKENS;
+    const int64_t                    table = row->head - segment->first_head;
     const weir_kv_pair               pair = weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
     weir_kv_part                     part = { .format = key ? pair.k : pair.v, .side = side, .dim = key ? args->key_dim : args->value_dim };
     if (weir_kv_needs_open(part.format) && page == row->last / WEIR_PAGE_TOKENS) {
-        char *const open = segment->open_pages[row->head * segment->open_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
+        char *const open = segment->open_pages[table * segment->open_stride + page - segment->n_past / WEIR_PAGE_TOKENS];
         part.open = open + (key ? 0 : weir_kv_open_v_part(pair.k, args->key_dim));
         weir_kv_decode_open(&part, token, 1, values, 0);
         return;
     }
-    part.coded = (char *)segment->pages[row->head * segment->page_stride + page] + (key ? 0 : weir_kv_v_part(pair.k, args->key_dim));
+    part.coded = (char *)segment->pages[table * segment->page_stride + page] + (key ? 0 : weir_kv_v_part(pair.k, args->key_dim));
     weir_kv_decode_rows(&part, token, 1, values, 0, false);
 }
 
@@ -101,22 +103,25 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
     (void)context;
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return WEIR_EINVAL;
     if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return WEIR_EINVAL;
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return WEIR_EINVAL;
     if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim))
         return WEIR_EUNSUPPORTED;
     const int64_t group = args->n_heads / args->n_kv_heads;
     const bool    open = weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
+        const int64_t                heads = weir_kv_segment_heads(segment, args->n_kv_heads), first = segment->first_head * group;
         if (segment->n_rows > 0 && open && !segment->open_pages) return WEIR_EINVAL;
         for (int64_t t = 0; t < segment->n_rows; t++) {
-            for (int64_t h = 0; h < args->n_heads; h++) {
+            for (int64_t h = first; h < first + heads * group; h++) {
                 const int64_t row = segment->first_row + t;
-                float *const  carry = args->carry ? args->carry + (row * args->n_heads + h) * (2 + args->value_dim) : NULL;
-                ref_row       query = { .args = args,
-                                        .segment = segment,
-                                        .q = args->q + row * args->q_stride + h * args->q_head_stride,
-                                        .head = h / group,
-                                        .last = segment->n_past + t };
+                float *const  carry =
+                    args->carry ? args->carry + (row * args->n_heads + h) * weir_attention_carry_floats(args->value_dim) : NULL;
+                ref_row query = { .args = args,
+                                  .segment = segment,
+                                  .q = args->q + row * args->q_stride + h * args->q_head_stride,
+                                  .head = h / group,
+                                  .last = segment->n_past + t };
                 attend(&query, args->out + row * args->out_stride + h * args->value_dim, carry);
             }
         }

@@ -58,7 +58,7 @@ static weir_status weir_k_ref_kv_compact(const weir_kernel_context *context, con
     for (int64_t s = 0; s < args->n_segments; s++)
         for (int64_t g = 0; g < args->n_kv_heads; g++) {
             const weir_kv_compact_segment *const segment = args->segments + s;
-            for (int32_t i = 0; i < segment->n_keep[g]; i++)
+            for (int32_t i = segment->first ? segment->first[g] : 0; i < segment->n_keep[g]; i++)
                 move_row(args, segment->pages + g * segment->page_stride, i, segment->keep[g * segment->keep_stride + i]);
         }
     return WEIR_OK;

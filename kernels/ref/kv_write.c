@@ -7,6 +7,7 @@ static weir_kv_part part_at(const weir_kv_write_args *args, const weir_kv_segmen
                             weir_kv_side side)
 {
     const int64_t      page = position / WEIR_PAGE_TOKENS, open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
+    const int64_t      table = head - segment->first_head;
     const bool         key = side == WEIR_KV_K;
     const weir_kv_pair pair = weir_kv_pair_at((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, page);
     const int64_t      coded_at = key ? 0 : weir_kv_v_part(pair.k, args->key_dim);
@@ -14,10 +15,10 @@ static weir_kv_part part_at(const weir_kv_write_args *args, const weir_kv_segmen
     const weir_kv_part part = { .format = key ? pair.k : pair.v,
                                 .side = side,
                                 .dim = key ? args->key_dim : args->value_dim,
-                                .coded = (char *)segment->pages[head * segment->page_stride + page] + coded_at };
+                                .coded = (char *)segment->pages[table * segment->page_stride + page] + coded_at };
     if (!weir_kv_needs_open(part.format)) return part;
     weir_kv_part with_open = part;
-    with_open.open = (char *)segment->open_pages[head * segment->open_stride + open_page] + open_at;
+    with_open.open = (char *)segment->open_pages[table * segment->open_stride + open_page] + open_at;
     return with_open;
 }
 
@@ -35,9 +36,13 @@ static weir_status weir_k_ref_kv_write(const weir_kernel_context *context, const
     (void)context;
     if (weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim))
         return WEIR_EUNSUPPORTED;
-    for (int64_t s = 0; s < args->n_segments; s++)
-        for (int64_t row = 0; row < args->segments[s].n_rows; row++)
-            for (int64_t head = 0; head < args->n_kv_heads; head++) write_row(args, args->segments + s, row, head);
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return WEIR_EINVAL;
+    for (int64_t s = 0; s < args->n_segments; s++) {
+        const weir_kv_segment *const segment = args->segments + s;
+        const int64_t                end = segment->first_head + weir_kv_segment_heads(segment, args->n_kv_heads);
+        for (int64_t row = 0; row < segment->n_rows; row++)
+            for (int64_t head = segment->first_head; head < end; head++) write_row(args, segment, row, head);
+    }
     return WEIR_OK;
 }
 

@@ -172,13 +172,17 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_kv_for
     std::vector<std::vector<void *>> tables((size_t)layers);
     for (int64_t layer = 0; layer < layers; layer++)
         for (int64_t i = 0; i < pages * kv_heads; i++) tables[(size_t)layer].push_back(memory + layer * layer_bytes + i * page_bytes);
-    Floats                    out((size_t)(rows * heads * dim));
-    const Floats              q = noise(out.size());
-    weir_kv_segment           segment = { tables[0].data(), pages, 0, rows, depth, nullptr, 0 };
-    const weir_attention_args args = { out.data(),  q.data(), &segment, 1,      heads,  kv_heads, dim,     dim, heads * dim, dim,
-                                       heads * dim, 0,        0.0625f,  format, format, {},       nullptr, 0,   0,           true };
-    const weir_kernel        &kernel = WEIR_BEST(attention);
-    weir_kernel_context       context = {};
+    Floats          out((size_t)(rows * heads * dim));
+    const Floats    q = noise(out.size());
+    weir_kv_segment segment = {};
+    segment.pages = tables[0].data(), segment.page_stride = pages, segment.n_rows = rows, segment.n_past = depth;
+    weir_attention_args args = {};
+    args.out = out.data(), args.q = q.data(), args.segments = &segment, args.n_segments = 1;
+    args.n_heads = heads, args.n_kv_heads = kv_heads, args.key_dim = args.value_dim = dim;
+    args.q_stride = args.out_stride = heads * dim, args.q_head_stride = dim;
+    args.scale = 0.0625f, args.k_format = args.v_format = format;
+    const weir_kernel  &kernel = WEIR_BEST(attention);
+    weir_kernel_context context = {};
     context.n_threads = omp_get_max_threads();
     context.scratch_bytes = kernel.scratch(&args);
     context.scratch = aligned<char>(context.scratch_bytes + 64);

@@ -179,7 +179,7 @@ void each_compacted(weir_kv_pair formats, const Rows &k, const Rows &v,
     each_row(WEIR_OP_KV_COMPACT, [&](Row *row) {
         bool is_done = false; /* once: the rows move in place, and all kernels write the same */
         each_written(formats, all_k, all_v, [&](const std::string &, CodedPages &pages) {
-            const weir_kv_compact_segment segment = { pages.segment(1, 0).pages, 0, 0, keep.data(), &n_keep };
+            const weir_kv_compact_segment segment = { pages.segment(1, 0).pages, 0, 0, keep.data(), &n_keep, nullptr };
             const weir_kv_compact_args    args = { &segment, 1, 1, k.dim, v.dim, formats.k, formats.v, {} };
             if (!is_done && row->run(&args)) then(row->name(), pages);
             is_done = true;

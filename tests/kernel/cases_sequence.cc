@@ -109,7 +109,10 @@ weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use u
                 pages[g * stride + p] = page.coded;
                 if (p >= first_page) open[g * stride + p - first_page] = use == Use::Read && n == WEIR_PAGE_TOKENS ? nullptr : page.open;
             }
-        segments[s] = { pages, stride, row, spans[s].n_rows, spans[s].n_past, open, stride };
+        segments[s] = {};
+        segments[s].pages = pages, segments[s].page_stride = stride;
+        segments[s].first_row = row, segments[s].n_rows = spans[s].n_rows, segments[s].n_past = spans[s].n_past;
+        segments[s].open_pages = open, segments[s].open_stride = stride;
         row += spans[s].n_rows;
     }
     return segments;
@@ -186,7 +189,7 @@ Case kv_compact(const std::vector<int32_t> &n_rows, Kv kv, uint32_t percent, int
                          for (int32_t row = 0; row < n_rows[s]; row++)
                              if (row < n_first || b.below(100) < percent) keep[g * (n_rows[s] + 3) + n_keep[g]++] = row;
                      }
-                     segments[s] = { pages, stride, n_rows[s] + 3, keep, n_keep };
+                     segments[s] = { pages, stride, n_rows[s] + 3, keep, n_keep, nullptr };
                  }
                  auto *args = b.one<weir_kv_compact_args>();
                  *args = { segments, (int64_t)n_rows.size(), kv.n_kv_heads, kv.key_dim, kv.value_dim, kv.k_format, kv.v_format, kv.sinks };

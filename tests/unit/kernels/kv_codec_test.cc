@@ -252,7 +252,7 @@ TEST(KvCompact, KeptRowsReadAsBefore)
                 Pages pages(format, 2, dim, dim, 200);
                 ASSERT_EQ(write(weir_kernel_ref_kv_write, pages, rows, format, 0, 200), WEIR_OK);
                 const weir_kv_segment         all = pages.segment(0, 200, 0);
-                const weir_kv_compact_segment segment = { all.pages, all.page_stride, 200, keep[0], n_keep };
+                const weir_kv_compact_segment segment = { all.pages, all.page_stride, 200, keep[0], n_keep, nullptr };
                 const weir_kv_compact_args    args = { &segment, 1, 2, dim, dim, format, format, {} };
                 if (weir_kv_needs_open(format)) {
                     EXPECT_EQ(run(*kernel, &args), WEIR_EUNSUPPORTED) << kernel->name << " " << text_of(format, dim);
@@ -274,6 +274,35 @@ TEST(KvCompact, KeptRowsReadAsBefore)
     }
 }
 
+// Rows before `first` are in place: neither their entries of `keep` nor their pages are looked at.
+TEST(KvCompact, BeginsAtTheFirstRowThatMoves)
+{
+    const Rows    rows(200, 64, 9);
+    const int32_t first[2] = { 70, 3 }, n_keep[2] = { 100, 3 }; // the second head's stay as they are
+    int32_t       keep[2][200], all_of_them[2][200];
+    for (int32_t i = 0; i < 200; i++) {
+        all_of_them[0][i] = all_of_them[1][i] = i < 70 ? i : i + 90;
+        keep[0][i] = keep[1][i] = i < 70 ? -7 : i + 90;
+    }
+    for (const weir_kv_sinks &sinks : { weir_kv_sinks{}, weir_kv_sinks{ { WEIR_KV_Q4_0, WEIR_KV_Q4_0 }, 1 } })
+        for (const weir_kernel *kernel : compact_rows()) {
+            Pages got(WEIR_KV_Q4_0, 2, 64, 64, 200), want(WEIR_KV_Q4_0, 2, 64, 64, 200);
+            for (Pages *pages : { &got, &want }) ASSERT_EQ(write(weir_kernel_ref_kv_write, *pages, rows, WEIR_KV_Q4_0, 0, 200), WEIR_OK);
+            weir_kv_segment     all = got.segment(0, 200, 0);
+            std::vector<void *> table(all.pages, all.pages + 2 * all.page_stride);
+            table[0] = nullptr;
+            weir_kv_compact_segment    segment = { table.data(), all.page_stride, 200, keep[0], n_keep, first };
+            const weir_kv_compact_args args = { &segment, 1, 2, 64, 64, WEIR_KV_Q4_0, WEIR_KV_Q4_0, sinks };
+            ASSERT_EQ(run(*kernel, &args), WEIR_OK) << kernel->name;
+            segment = { want.segment(0, 200, 0).pages, all.page_stride, 200, all_of_them[0], n_keep, nullptr };
+            ASSERT_EQ(run(*kernel, &args), WEIR_OK) << kernel->name;
+            EXPECT_EQ(got.pages(), want.pages()) << kernel->name;
+            const int32_t negative[2] = { -1, 0 };
+            segment.first = negative;
+            EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name;
+        }
+}
+
 TEST(KvCompact, RefusesRowsOutOfOrder)
 {
     Pages pages(WEIR_KV_Q8_0, 2, 32, 32, 128);
@@ -282,7 +311,7 @@ TEST(KvCompact, RefusesRowsOutOfOrder)
             const auto                    n = (int32_t)keep.size();
             const int32_t                 n_keep[2] = { n, n };
             const weir_kv_segment         all = pages.segment(0, 128, 0);
-            const weir_kv_compact_segment segment = { all.pages, all.page_stride, 0, keep.data(), n_keep };
+            const weir_kv_compact_segment segment = { all.pages, all.page_stride, 0, keep.data(), n_keep, nullptr };
             weir_kv_compact_args          args = { &segment, 1, 2, 32, 32, WEIR_KV_Q8_0, WEIR_KV_Q8_0, {} };
             const bool                    is_ordered = keep[1] == 64;
             if (is_ordered) args.sinks = { { WEIR_KV_F16, WEIR_KV_F16 }, 1 }; // row 64 is past the sinks, row 1 is not

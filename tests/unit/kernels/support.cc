@@ -101,7 +101,11 @@ Pages::Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_head
 
 weir_kv_segment Pages::segment(int32_t first_row, int32_t n_rows, int32_t n_past) const
 {
-    return { table_.data(), stride_, first_row, n_rows, n_past, open_table_.data() + n_past / WEIR_PAGE_TOKENS, stride_ };
+    weir_kv_segment segment = {};
+    segment.pages = table_.data(), segment.page_stride = stride_;
+    segment.first_row = first_row, segment.n_rows = n_rows, segment.n_past = n_past;
+    segment.open_pages = open_table_.data() + n_past / WEIR_PAGE_TOKENS, segment.open_stride = stride_;
+    return segment;
 }
 
 void Pages::hide_open(int64_t page)
