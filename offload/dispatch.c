@@ -40,6 +40,7 @@ static const char *const op_names[WEIR_OP_COUNT] = {
     [WEIR_OP_KV_READ] = "kv_read",
     [WEIR_OP_KV_COMPACT] = "kv_compact",
     [WEIR_OP_ATTENTION] = "attention",
+    [WEIR_OP_ATTENTION_MASS] = "attention_mass",
     [WEIR_OP_CONV1D] = "conv1d",
     [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
 };
@@ -371,6 +372,12 @@ weir_status weir_attention(weir_stream *stream, const weir_attention_args *args)
     WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->window >= 0);
     WEIR_DASSERT(fits(args->n_heads, args->q_head_stride, args->key_dim));
     return run_op(stream, WEIR_OP_ATTENTION, args);
+}
+
+weir_status weir_attention_mass(weir_stream *stream, const weir_attention_mass_args *args)
+{
+    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && fits(args->n_heads, args->q_head_stride, args->key_dim));
+    return run_op(stream, WEIR_OP_ATTENTION_MASS, args);
 }
 
 weir_status weir_conv1d(weir_stream *stream, const weir_conv1d_args *args)

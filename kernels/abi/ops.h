@@ -23,6 +23,7 @@ typedef enum weir_op {
     WEIR_OP_KV_READ,
     WEIR_OP_KV_COMPACT,
     WEIR_OP_ATTENTION,
+    WEIR_OP_ATTENTION_MASS,
     WEIR_OP_CONV1D,
     WEIR_OP_GATED_DELTA_RULE,
     WEIR_OP_COUNT
@@ -148,19 +149,24 @@ typedef struct weir_kv_segment {
     void *const *open_pages;
     int64_t      open_stride;
     int32_t      first_head, n_heads;
+    float       *logits; /* [query heads of the range, logits_stride] or NULL: kept by attention, read by attention_mass            */
+    int64_t      logits_stride; /* >= n_past + n_rows */
 } weir_kv_segment;
 
 static inline int64_t weir_kv_segment_heads(const weir_kv_segment *segment, int64_t n_kv_heads)
 {
     return segment->n_heads > 0 ? segment->n_heads : n_kv_heads;
 }
-/* The ranges of heads lie within the op's; asked on the host. */
+/* The range of heads lies within the op's; asked on the host. */
+static inline bool weir_kv_segment_is_sound(const weir_kv_segment *segment, int64_t n_kv_heads)
+{
+    return segment->first_head >= 0 && segment->n_heads >= 0 &&
+           segment->first_head + weir_kv_segment_heads(segment, n_kv_heads) <= n_kv_heads;
+}
 static inline bool weir_kv_segments_are_sound(const weir_kv_segment *segments, int64_t n_segments, int64_t n_kv_heads)
 {
-    for (int64_t s = 0; s < n_segments; s++) {
-        const int64_t first = segments[s].first_head, n = segments[s].n_heads;
-        if (first < 0 || n < 0 || first + (n > 0 ? n : n_kv_heads) > n_kv_heads) return false;
-    }
+    for (int64_t s = 0; s < n_segments; s++)
+        if (!weir_kv_segment_is_sound(segments + s, n_kv_heads)) return false;
     return true;
 }
 
@@ -245,7 +251,11 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
  *          touch it. Calls with the same q that follow each other from first_split 0 upwards without gaps, and hand the carry on, have the bits of one call,
  *          whatever the partition. Calls with carries of their own, cleared before, may come in any order and place; their carries are joined, and a last
  *          call without splits writes `out`: that agrees to rounding.
- * shapes : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with out_stride, heads contiguous; carry [T, H, 2 + value_dim]
+ * beside : what observers of a text need, as nothing else can give it without reading K again. lse: the log of the sum of exp(scale * q . K) over what a row
+ *          sees; written with `out`. logits of a segment: scale * q . K of its last row at each slot that it sees; a call writes those of its splits.
+ * shapes : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with out_stride, heads contiguous; carry [T, H, 2 + value_dim];
+ *          lse [T, H] or NULL
+ * errors : EINVAL for logits behind a window; EUNSUPPORTED for logits on GPUs
  * order  : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions aligned to 1024, merged in ascending
  *          order. All depend on absolute positions only, so prefill, decode and any batch give the same bits.                   */
 enum { WEIR_ATTENTION_SPLIT = 1024 };
@@ -262,7 +272,57 @@ typedef struct weir_attention_args {
     float                 *carry; /* NULL: one call does all, and what follows is not looked at */
     int32_t                first_split, end_split;
     bool                   is_last;
+    float                 *lse;
 } weir_attention_args;
+
+/* What the rows of a segment gave to each slot, in one layer without a window. With p(t,h,j) = exp(scale * q[t,h] . K[j] - lse[t,h]) for the slots
+ * j <= n_past + t that row t sees, lse as attention gave it:
+ *   mass[h,j]  = sum over t of p(t,h,j)
+ *   below[h,j] = number of rows t that see j with p(t,h,j) < 1 / (n_past + t + 1), the mean of what they see
+ *   last[h,j]  = p of the last row
+ * Segments of one row whose logits attention kept are done from those, without q and pages. Others read K, a tile once per block of rows.
+ * shapes : q [T, H, *] with row and head stride; lse [T, H]; mass, below, last [query heads of the segment, stride], each may be NULL; slots 0 ..
+ *          n_past + n_rows - 1 are written
+ * order  : scores as in attention; rows are added in ascending order, in f32: no cut of the work or of the heads changes a bit
+ * errors : EINVAL for heads that are not there, strides that are too short, or open pages that are missing; EUNSUPPORTED as in attention        */
+typedef struct weir_attention_mass_segment {
+    weir_kv_segment rows;
+    float          *mass, *below, *last;
+    int64_t         stride;
+} weir_attention_mass_segment;
+typedef struct weir_attention_mass_args {
+    const float                       *q, *lse;
+    const weir_attention_mass_segment *segments;
+    int64_t                            n_segments, n_heads, n_kv_heads, key_dim, q_stride, q_head_stride;
+    float                              scale;
+    weir_kv_format                     k_format;
+    weir_kv_sinks                      sinks; /* V's format is not looked at */
+} weir_attention_mass_args;
+
+static inline bool weir_attention_mass_from_logits(const weir_attention_mass_segment *segment)
+{
+    return segment->rows.n_rows == 1 && segment->rows.logits;
+}
+static inline bool weir_attention_mass_needs_open(const weir_attention_mass_args *args)
+{
+    return weir_kv_needs_open(args->k_format) || (args->sinks.n_pages > 0 && weir_kv_needs_open(args->sinks.pair.k));
+}
+/* Of the rest no kernel has to ask; on the host. */
+static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *args)
+{
+    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return false;
+    for (int64_t s = 0; s < args->n_segments; s++) {
+        const weir_attention_mass_segment *const segment = args->segments + s;
+        const int64_t                            n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
+        if (!weir_kv_segment_is_sound(&segment->rows, args->n_kv_heads)) return false;
+        if (segment->rows.n_rows <= 0) continue;
+        if (segment->rows.n_past < 0 || n_slots > INT32_MAX - WEIR_TILE_TOKENS || segment->stride < n_slots) return false;
+        if (weir_attention_mass_from_logits(segment) ? segment->rows.logits_stride < n_slots
+                                                     : weir_attention_mass_needs_open(args) && !segment->rows.open_pages)
+            return false;
+    }
+    return true;
+}
 
 /* One sequence's rows for the recurrent mixers; state memory belongs to the sequence and is updated in place. */
 typedef struct weir_recurrent_segment {

@@ -17,75 +17,10 @@
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on the host. Decode is bound by memory:
  * the next tile is prefetched while this one is used. */
 #include "kernels/omp/attention_merge.h"
+#include "kernels/omp/attention_plan.h"
 #include "kernels/omp/attention_turn.h"
 
-/* What all units of a call share. */
-typedef struct attention_call {
-    float                 *out, *partials, *carry; /* carry: NULL: one call does all */
-    const float           *q;
-    const weir_kv_segment *segments;
-    int64_t                n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride, out_stride;
-    int32_t                window, first_split, end_split;
-    float                  scale; /* times log2(e) */
-    weir_kv_format         k_format, v_format, k_sinks, v_sinks; /* the first n_sinks pages have the last two */
-    int32_t                n_sinks;
-    bool                   is_last; /* writes `out` */
-} attention_call;
-
 #pragma omp declare target
-
-/* ---- the plan of a segment --------------------------------------------------------------------------------------- */
-typedef struct segment_plan {
-    int32_t first_split, n_splits; /* of this call                                                 */
-    int64_t n_heads, n_rows, n_blocks, n_units; /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads */
-    int64_t first_tokens, page_tokens, first_blocks, page_blocks; /* blocks of the first first_tokens tokens, then of each page_tokens */
-    bool    partial; /* one unit per split, merged by the second region                    */
-} segment_plan;
-
-WEIR_INLINE weir_kv_pair pair_of(const attention_call *call, int32_t page)
-{
-    if (READS_CODED && page < call->n_sinks) return (weir_kv_pair){ call->k_sinks, call->v_sinks };
-    return (weir_kv_pair){ call->k_format, call->v_format };
-}
-
-WEIR_INLINE bool cut_at_pages(const attention_call *call)
-{
-    const weir_kv_pair first = pair_of(call, 0);
-    return READS_CODED && (weir_kv_needs_open(call->k_format) || weir_kv_needs_open(call->v_format) || weir_kv_needs_open(first.k) ||
-                           weir_kv_needs_open(first.v));
-}
-
-/* This side is multiplied and summed as turbo rotates it. */
-WEIR_INLINE bool is_rotated(const attention_call *call, weir_kv_side side)
-{
-    const weir_kv_pair   first = pair_of(call, 0);
-    const weir_kv_format at_first = side == WEIR_KV_K ? first.k : first.v, later = side == WEIR_KV_K ? call->k_format : call->v_format;
-    return READS_CODED && (weir_kv_scheme_of(at_first) == WEIR_KV_TURBO || weir_kv_scheme_of(later) == WEIR_KV_TURBO);
-}
-
-WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_segment *segment, int32_t unit_rows)
-{
-    segment_plan plan = { 0 };
-    if (segment->n_rows <= 0) return plan;
-    const int32_t first = segment->n_past >= call->window ? (segment->n_past - call->window + 1) / SPLIT : 0;
-    const int32_t end = (segment->n_past + segment->n_rows - 1) / SPLIT + 1;
-    plan.first_split = first > call->first_split ? first : call->first_split;
-    plan.n_splits = (end < call->end_split ? end : call->end_split) - plan.first_split;
-    if (plan.n_splits < 0) plan.n_splits = 0;
-    plan.n_heads = weir_kv_segment_heads(segment, call->n_kv_heads);
-    plan.n_rows = segment->n_rows * call->group;
-    plan.page_tokens = cut_at_pages(call) ? WEIR_PAGE_TOKENS : INT32_MAX;
-    plan.first_tokens = plan.page_tokens - (cut_at_pages(call) ? segment->n_past % WEIR_PAGE_TOKENS : 0);
-    if (plan.first_tokens > segment->n_rows) plan.first_tokens = segment->n_rows;
-    plan.first_blocks = (plan.first_tokens * call->group + unit_rows - 1) / unit_rows;
-    plan.page_blocks = (plan.page_tokens * call->group + unit_rows - 1) / unit_rows;
-    const int64_t rest = segment->n_rows - plan.first_tokens;
-    plan.n_blocks = plan.first_blocks + rest / plan.page_tokens * plan.page_blocks +
-                    (rest % plan.page_tokens * call->group + unit_rows - 1) / unit_rows;
-    plan.partial = plan.n_splits > 1 && plan.n_rows <= SPLIT_ROWS;
-    plan.n_units = plan.n_blocks * plan.n_heads * (plan.partial ? plan.n_splits : 1);
-    return plan;
-}
 
 /* ---- a unit ------------------------------------------------------------------------------------------------------------- */
 typedef struct attention_unit {
@@ -97,6 +32,7 @@ typedef struct attention_unit {
     int32_t first_split, n_splits; /* to walk                     */
     float  *partials; /* of this segment, NULL: merge and write out */
     int32_t plan_first_split, plan_n_splits;
+    float  *logits; /* of this KV head's first query head, NULL: none of the segment's last rows are here, or nobody asks */
 } attention_unit;
 
 /* NULL past the end of the unit. */
@@ -181,6 +117,31 @@ WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *
     return (tiles_ahead){ { run.part, 0, run.format }, { run.part, TILE, run.format } };
 }
 
+/* Scores of a block's rows to logits in natural units, for those among its rows that are rows 0 .. n_heads - 1 from `first_row` of the block on; n: of
+ * the tile's positions. Out of line: who keeps none pays a branch per tile. */
+WEIR_NOINLINE void keep_logits(float *logits, int64_t stride, const row_block *block, int64_t first_row, int64_t n_heads, int64_t n,
+                               int rows, int tid)
+{
+    for (int r = 0; r < rows / ROW_THREADS; r++) {
+        const int64_t head = row_of(r, tid) - first_row;
+        if (head < 0 || head >= n_heads) continue;
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            const int64_t at = token_of(v, tid);
+            if (at < n) lane_store_part(logits + head * stride + at, block->score[r][v] * 0.69314718f, n - at);
+        }
+    }
+}
+
+/* Of the segment's last token, as far as its rows are among the unit's. */
+WEIR_INLINE void keep_unit_logits(const attention_call *call, const attention_unit *unit, const row_block *blocks, int32_t position,
+                                  int n_blocks, const int rows, int tid)
+{
+    const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group - unit->first_row; /* among the unit's rows, if not before */
+    const int64_t n = unit->segment->n_past + unit->segment->n_rows - position;
+    for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
+        keep_logits(unit->logits + position, unit->segment->logits_stride, blocks + b, last - b * rows, call->group, n, rows, tid);
+}
+
 /* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile brings the first one of what comes next: else every split
  * would begin by waiting for memory. */
 WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit, int32_t split,
@@ -196,6 +157,7 @@ WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attentio
             ahead_of(call, &k, &v, stays ? unit : next, stays ? position + TILE : begin_of(call, next, next->first_split));
         if (is_rotated(call, WEIR_KV_K)) turn_keys(team, &k, call->key_dim, tid);
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
+        if (READS_CODED && unit->logits) keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
             weigh_tile(team, blocks + b, b, weight_scales(&v, call->value_dim), position, call->window, rows, tid);
         if (is_rotated(call, WEIR_KV_V)) turn_values(team, &v, call->value_dim, tid);
@@ -243,6 +205,7 @@ WEIR_INLINE void write_block(const attention_call *call, const attention_unit *u
             if (first >= call->value_dim) break;
             lane_store_part(out + first, total->value[n][r] * inverse, call->value_dim - first);
         }
+        if (call->lse && tid == 0) call->lse[token * call->n_heads + head] = lse_of(total->maximum[r], total->sum[r]);
         if (is_rotated(call, WEIR_KV_V)) turn_back(out, call->value_dim, tid);
     }
 }
@@ -338,6 +301,8 @@ WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_seg
     }
     unit.first_row = begin * call->group + index * UNIT_ROWS;
     unit.n_rows = end * call->group - unit.first_row < UNIT_ROWS ? end * call->group - unit.first_row : UNIT_ROWS;
+    if (READS_CODED && segment->logits && unit.first_row + unit.n_rows > (int64_t)(segment->n_rows - 1) * call->group)
+        unit.logits = segment->logits + table * call->group * segment->logits_stride;
     if (plan->partial) {
         unit.first_split = plan->first_split + (int32_t)(rest % n_splits);
         unit.n_splits = 1;
@@ -375,7 +340,8 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
 }
 
 /* ---- the second region: partials of one (token, head) in ascending order of splits --------------------------------------- */
-WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry, const float *partial, int32_t n_splits, int tid)
+WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry, float *lse, const float *partial, int32_t n_splits,
+                           int tid)
 {
     const int64_t value_dim = call->value_dim;
     const bool    resumed = carry && call->first_split > 0 && carry[0] != NOTHING;
@@ -400,6 +366,7 @@ WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry,
     TEAM_BARRIER /* all have read the carry, or written the row */
         if (!call->is_last && tid == 0) carry[0] = maximum,
                                         carry[1] = sum;
+    if (call->is_last && lse && tid == 0) *lse = lse_of(maximum, sum);
     if (call->is_last && is_rotated(call, WEIR_KV_V)) turn_back(out, value_dim, tid);
 }
 
@@ -413,7 +380,8 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
         for (; u < n_units; u += lane_unit_step()) {
             const int64_t row = segment->first_row + u / n_query_heads, head = segment->first_head * call->group + u % n_query_heads;
             float *const  carry = call->carry ? call->carry + (row * call->n_heads + head) * partial_floats(call->value_dim) : NULL;
-            merge_row(call, call->out + row * call->out_stride + head * call->value_dim, carry,
+            float *const  lse = call->lse ? call->lse + row * call->n_heads + head : NULL;
+            merge_row(call, call->out + row * call->out_stride + head * call->value_dim, carry, lse,
                       call->partials + partials + u * plan.n_splits * partial_floats(call->value_dim), plan.n_splits, tid);
         }
         u -= n_units;
@@ -435,6 +403,8 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     if (!READS_CODED && (args->k_format != args->v_format || (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)))
         return "GPUs read KV in f32 or f16";
     if (!READS_CODED && (first.k != others.k || first.v != others.v)) return "GPUs read all pages in one format";
+    for (int64_t s = 0; !READS_CODED && s < args->n_segments; s++)
+        if (args->segments[s].logits) return "GPUs keep no logits: attention_mass reads K";
     return NULL;
 }
 
@@ -442,6 +412,7 @@ static attention_call call_of(const weir_attention_args *args)
 {
     return (attention_call){ .out = args->out,
                              .carry = args->carry,
+                             .lse = args->lse,
                              .q = args->q,
                              .segments = args->segments,
                              .n_segments = args->n_segments,
@@ -470,10 +441,13 @@ static bool is_whole(const weir_attention_args *args)
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->key_dim <= 0 || args->value_dim <= 0) return false;
     if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return false;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return false;
-    for (int64_t s = 0; s < args->n_segments; s++)
-        if (args->segments[s].n_rows > 0 && !args->segments[s].open_pages &&
-            weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks))
-            return false;
+    const bool open = weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
+    for (int64_t s = 0; s < args->n_segments; s++) {
+        const weir_kv_segment *const segment = args->segments + s;
+        if (segment->n_rows <= 0) continue;
+        if (open && !segment->open_pages) return false;
+        if (segment->logits && (args->window > 0 || segment->logits_stride < (int64_t)segment->n_past + segment->n_rows)) return false;
+    }
     return true;
 }
 
@@ -507,7 +481,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     if (n_units == 0) return WEIR_OK;
 
     /* One by one: a struct would be mapped, and its pointers not be taken for the device's. */
-    float *const out = args->out, *const partials = context->scratch, *const carry = args->carry;
+    float *const out = args->out, *const partials = context->scratch, *const carry = args->carry, *const lse = args->lse;
     const float *const           q = args->q;
     const weir_kv_segment *const segments = args->segments;
     const int64_t        n_segments = args->n_segments, n_heads = args->n_heads, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
@@ -519,9 +493,10 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     const int32_t        n_sinks = args->sinks.n_pages;
     const bool           is_last = plan_call.is_last;
 #define CALL                                                                                                                               \
-    { out,           partials,   carry,  q,           segments,  n_segments, n_heads,  n_kv_heads, group,   key_dim, value_dim, q_stride,  \
-      q_head_stride, out_stride, window, first_split, end_split, scale,      k_format, v_format,   k_sinks, v_sinks, n_sinks,   is_last }
-    TEAMS(n_units, out, partials, carry, q, segments)
+    { out,      partials,  carry,    lse,           q,          segments, n_segments,  n_heads,   n_kv_heads, group,                       \
+      key_dim,  value_dim, q_stride, q_head_stride, out_stride, window,   first_split, end_split, scale,      k_format,                    \
+      v_format, k_sinks,   v_sinks,  n_sinks,       is_last }
+    TEAMS(n_units, out, partials, carry, lse, q, segments)
     {
         team_memory          team;
         const attention_call shared = CALL; /* the lanes get one pointer: more than 16 captures go to a stack on devices */
@@ -539,7 +514,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     }
     if (n_merges == 0) return WEIR_OK;
 
-    TEAMS(n_merges, out, partials, carry, q, segments)
+    TEAMS(n_merges, out, partials, carry, lse, q, segments)
     {
         TEAM_LANES
         {

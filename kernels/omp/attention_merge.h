@@ -9,6 +9,9 @@
 #pragma omp declare target
 WEIR_INLINE float exp2_of(float x) { return lane_first(lane_exp2((lane_float)x)); }
 
+/* Natural log-sum-exp of (maximum, sum). */
+WEIR_INLINE float lse_of(float maximum, float sum) { return maximum * 0.69314718f + lane_log(sum); }
+
 /* a * x + b * y, fused the same way wherever this is inlined: the two places that merge must agree to the bit. */
 WEIR_INLINE lane_float weighted(lane_float a, float x, lane_float b, float y) { return lane_fma(a, (lane_float)x, b * y); }
 

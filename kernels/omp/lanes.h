@@ -359,6 +359,19 @@ WEIR_INLINE float lane_exp(float x)
     scale.u = (n.u + 127u) << 23;
     return (p * f * f + f + 1.0f) * scale.f;
 }
+/* ln x, x normal: ln m = 2 atanh((m - 1) / (m + 1)) for m of sqrt(1/2) .. sqrt(2), to 1e-7. */
+WEIR_INLINE float lane_log(float x)
+{
+    union {
+        float    f;
+        uint32_t u;
+    } y = { .f = x };
+    const int32_t exponent = (int32_t)(y.u - 0x3F3504F3u) >> 23;
+    y.u -= (uint32_t)exponent << 23;
+    const float s = (y.f - 1.0f) / (y.f + 1.0f), z = s * s;
+    const float series = (((z * (1.0f / 9.0f) + 1.0f / 7.0f) * z + 0.2f) * z + 1.0f / 3.0f) * z + 1.0f;
+    return (float)exponent * 0.69314718f + 2.0f * s * series;
+}
 WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
 WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
 

@@ -16,6 +16,7 @@ typedef struct ref_row {
     const weir_attention_args *args;
     const weir_kv_segment     *segment;
     const float               *q;
+    float                     *logits; /* by position, of a segment's last row; NULL: nobody asks */
     int64_t                    head, last; /* KV head, own position */
     float                      maximum, sum, value[DIM_MAX];
 } ref_row;
@@ -46,7 +47,9 @@ static double score(const ref_row *row, int64_t position)
     double sum = 0.0;
     load(row, position, WEIR_KV_K, key);
     for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
-    return sum * (double)row->args->scale * 1.4426950408889634; /* log2(e): weights are powers of two, as the carry's */
+    sum *= (double)row->args->scale;
+    if (row->logits) row->logits[position] = (float)sum;
+    return sum * 1.4426950408889634; /* log2(e): weights are powers of two, as the carry's */
 }
 
 /* Positions [first, end) of one split join the row. */
@@ -69,7 +72,7 @@ static void attend_split(ref_row *row, int64_t first, int64_t end)
     row->maximum = highest;
 }
 
-static void attend(ref_row *row, float *out, float *carry)
+static void attend(ref_row *row, float *out, float *carry, float *lse)
 {
     const weir_attention_args *const args = row->args;
     const int64_t                    value_dim = args->value_dim;
@@ -95,6 +98,7 @@ static void attend(ref_row *row, float *out, float *carry)
         return;
     }
     for (int64_t d = 0; d < value_dim; d++) out[d] = (float)((double)row->value[d] / (double)row->sum);
+    if (lse) *lse = (float)(((double)row->maximum + log2((double)row->sum)) * 0.69314718055994531);
 }
 
 static weir_status weir_k_ref_attention(const weir_kernel_context *context, const void *op_args)
@@ -112,17 +116,22 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
         const weir_kv_segment *const segment = args->segments + s;
         const int64_t                heads = weir_kv_segment_heads(segment, args->n_kv_heads), first = segment->first_head * group;
         if (segment->n_rows > 0 && open && !segment->open_pages) return WEIR_EINVAL;
+        if (segment->n_rows > 0 && segment->logits &&
+            (args->window > 0 || segment->logits_stride < (int64_t)segment->n_past + segment->n_rows))
+            return WEIR_EINVAL;
         for (int64_t t = 0; t < segment->n_rows; t++) {
             for (int64_t h = first; h < first + heads * group; h++) {
-                const int64_t row = segment->first_row + t;
-                float *const  carry =
-                    args->carry ? args->carry + (row * args->n_heads + h) * weir_attention_carry_floats(args->value_dim) : NULL;
-                ref_row query = { .args = args,
-                                  .segment = segment,
-                                  .q = args->q + row * args->q_stride + h * args->q_head_stride,
-                                  .head = h / group,
-                                  .last = segment->n_past + t };
-                attend(&query, args->out + row * args->out_stride + h * args->value_dim, carry);
+                const int64_t row = segment->first_row + t, index = row * args->n_heads + h;
+                const bool    keeps = segment->logits && t == segment->n_rows - 1;
+                ref_row       query = { .args = args,
+                                        .segment = segment,
+                                        .q = args->q + row * args->q_stride + h * args->q_head_stride,
+                                        .logits = keeps ? segment->logits + (h - first) * segment->logits_stride : NULL,
+                                        .head = h / group,
+                                        .last = segment->n_past + t };
+                attend(&query, args->out + row * args->out_stride + h * args->value_dim,
+                       args->carry ? args->carry + index * weir_attention_carry_floats(args->value_dim) : NULL,
+                       args->lse ? args->lse + index : NULL);
             }
         }
     }

@@ -270,6 +270,53 @@ Case attention(Spans spans, Attention a)
     };
 }
 
+// Each span as a segment; `ragged`: its KV heads as segments of their own, of which each later one has five rows less. Rows alone have logits.
+Case attention_mass(Spans spans, Attention a, bool ragged = false)
+{
+    double pairs = 0, tokens = 0;
+    for (const auto &span : spans) {
+        for (int32_t r = 0; r < span.n_rows; r++) pairs += span.n_past + r + 1;
+        tokens += span.n_past + span.n_rows;
+    }
+    const int64_t rows = rows_of(spans), group = a.n_heads / a.kv.n_kv_heads;
+    return { label("attention_mass", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.pad, (int64_t)a.sharp }) + text_of(spans) + "_" +
+                 name_of(a.kv) + (ragged ? "_ragged" : ""),
+             [=](Builder &b, bool) {
+                 auto                  *args = b.one<weir_attention_mass_args>();
+                 const int64_t          q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
+                 const int32_t          n_ranges = ragged ? (int32_t)a.kv.n_kv_heads : 1, n_heads = ragged ? 1 : (int32_t)a.kv.n_kv_heads;
+                 float                 *lse = b.input((size_t)(rows * a.n_heads), Fill::Normal, 0.3f);
+                 auto                  *segments = b.array<weir_attention_mass_segment>(spans.size() * (size_t)n_ranges);
+                 const weir_kv_segment *whole = kv_segments(b, spans, a.kv, Use::Attend);
+                 for (size_t s = 0; s < spans.size(); s++) {
+                     for (int64_t i = 0; i < spans[s].n_rows * a.n_heads; i++)
+                         lse[whole[s].first_row * a.n_heads + i] += 0.5f + std::log((float)(spans[s].n_past + i / a.n_heads + 1));
+                     for (int32_t g = 0; g < n_ranges; g++) {
+                         weir_attention_mass_segment *segment = segments + s * (size_t)n_ranges + g;
+                         *segment = {};
+                         segment->rows = whole[s];
+                         segment->rows.pages += g * whole[s].page_stride, segment->rows.open_pages += g * whole[s].open_stride;
+                         segment->rows.first_head = g, segment->rows.n_heads = n_heads;
+                         const int32_t page = whole[s].n_past % WEIR_PAGE_TOKENS; // less rows, but of the same page: it is open
+                         segment->rows.n_past -= std::min(page, 5 * g);
+                         segment->stride = segment->rows.n_past + segment->rows.n_rows + 3;
+                         const size_t n = (size_t)(n_heads * group * segment->stride);
+                         segment->mass = b.output(n), segment->below = b.output(n), segment->last = s % 2 ? nullptr : b.output(n);
+                         if (s % 3 != 1 || spans[s].n_rows > 1) continue;
+                         segment->rows.logits = b.input(n), segment->rows.logits_stride = segment->stride;
+                     }
+                 }
+                 args->q = b.input((size_t)(rows * q_stride), Fill::Normal, a.sharp), args->lse = lse;
+                 args->segments = segments, args->n_segments = (int64_t)spans.size() * n_ranges;
+                 args->n_heads = a.n_heads, args->n_kv_heads = a.kv.n_kv_heads, args->key_dim = a.kv.key_dim;
+                 args->q_stride = q_stride, args->q_head_stride = q_head, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
+                 args->k_format = a.kv.k_format, args->sinks = a.kv.sinks;
+                 return args;
+             },
+             { tokens / WEIR_PAGE_TOKENS * (double)(a.kv.n_kv_heads * weir_kv_v_part(a.kv.k_format, a.kv.key_dim)),
+               2 * pairs * (double)(a.n_heads * a.kv.key_dim) } };
+}
+
 weir_recurrent_segment *recurrent_segments(Builder &b, const Spans &spans, int64_t history, int64_t state)
 {
     auto   *segments = b.array<weir_recurrent_segment>(spans.size());
@@ -405,6 +452,19 @@ std::vector<Case> sequence_cases(weir_op op)
         cases.push_back(attention({ { 1, 2100 }, { 6, 1020 } }, { 2, { 1, 32, 64, WEIR_KV_INT8, WEIR_KV_TURBO4 } }));
         return cases;
     }
+    case WEIR_OP_ATTENTION_MASS: {
+        std::vector<Case> cases = { attention_mass({ { 1, 0 } }, { 4, f16 }),
+                                    attention_mass({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 }, { 1, 600 } }, { 4, f16 }),
+                                    attention_mass({ { 70, 0 } }, { 6, f16, 0, 3 }),
+                                    attention_mass({ { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } }, { 14, f16 }, true),
+                                    attention_mass({ { 17, 90 } }, { 40, { 1, 32, 32, WEIR_KV_F32, WEIR_KV_F32 } }),
+                                    attention_mass({ { 3, 70 } }, { 2, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 } }) };
+        for (const Kv &kv : coded_formats())
+            cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 30, 40 } }, { 3 * kv.n_kv_heads, kv }, kv.key_dim == 64));
+        for (const Kv &kv : formats_with_sinks())
+            cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 1, 250 }, { 90, 10 } }, { 2 * kv.n_kv_heads, kv }));
+        return cases;
+    }
     case WEIR_OP_CONV1D:
         return { conv1d({ { 1, 0 } }, 64, 4),
                  conv1d({ { 2, 0 }, { 1, 0 }, { 3, 0 } }, 100, 4),
@@ -452,6 +512,12 @@ std::vector<Case> sequence_benches(weir_op op)
         for (const auto format : { WEIR_KV_F16, WEIR_KV_BF16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_Q4_0, WEIR_KV_FP8_E4M3, WEIR_KV_KIVI4 })
             for (const Span span : { Span{ 1, 32768 }, Span{ 512, 4096 } })
                 cases.push_back(attention({ span }, { 8, { 2, 256, 256, format, format } }));
+        return cases;
+    }
+    case WEIR_OP_ATTENTION_MASS: {
+        std::vector<Case> cases = { attention_mass({ { 1, 32768 }, { 1, 32768 } }, { 8, kv }) };
+        for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_KIVI4 })
+            cases.push_back(attention_mass({ { 512, 4096 } }, { 8, { 2, 256, 256, format, format } }));
         return cases;
     }
     case WEIR_OP_CONV1D: return { conv1d({ { 1, 0 } }, 6144, 4), conv1d({ { 512, 0 } }, 6144, 4) };

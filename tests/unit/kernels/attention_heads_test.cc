@@ -7,13 +7,6 @@
 namespace weir_test {
 namespace {
 
-std::vector<const weir_kernel *> rows_and_ref(weir_op op)
-{
-    std::vector<const weir_kernel *> rows = omp_rows(op);
-    rows.push_back(ref_row(op));
-    return rows;
-}
-
 // A text whose KV heads hold different numbers of rows: each head is a sequence of its own, with the same new rows.
 struct Ragged {
     Shape                                  shape; // of the op; n_past is the longest head's
@@ -52,21 +45,6 @@ struct Ragged {
         return all;
     }
 };
-
-// Segment `whole` of n heads as ranges that end at these heads.
-std::vector<weir_kv_segment> cut(const weir_kv_segment &whole, const std::vector<int32_t> &ends)
-{
-    std::vector<weir_kv_segment> ranges;
-    int32_t                      first = 0;
-    for (const int32_t end : ends) {
-        weir_kv_segment range = whole;
-        range.pages += first * whole.page_stride, range.open_pages += first * whole.open_stride;
-        range.first_head = first, range.n_heads = end - first;
-        ranges.push_back(range);
-        first = end;
-    }
-    return ranges;
-}
 
 // ---- attention --------------------------------------------------------------------------------------------------------------------
 struct RaggedCase {

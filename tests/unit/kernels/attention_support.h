@@ -88,4 +88,26 @@ inline bool takes(const Shape &shape)
            !weir_kv_format_reject(shape.v_format, WEIR_KV_V, shape.value_dim);
 }
 
+inline std::vector<const weir_kernel *> rows_and_ref(weir_op op)
+{
+    std::vector<const weir_kernel *> rows = omp_rows(op);
+    rows.push_back(ref_row(op));
+    return rows;
+}
+
+// Segment `whole` of n heads as ranges that end at these heads.
+inline std::vector<weir_kv_segment> cut(const weir_kv_segment &whole, const std::vector<int32_t> &ends)
+{
+    std::vector<weir_kv_segment> ranges;
+    int32_t                      first = 0;
+    for (const int32_t end : ends) {
+        weir_kv_segment range = whole;
+        range.pages += first * whole.page_stride, range.open_pages += first * whole.open_stride;
+        range.first_head = first, range.n_heads = end - first;
+        ranges.push_back(range);
+        first = end;
+    }
+    return ranges;
+}
+
 } // namespace weir_test

@@ -16,7 +16,8 @@
     X(embed)                                                                                                                               \
     X(rmsnorm)                                                                                                                             \
     X(gated_rmsnorm)                                                                                                                       \
-    X(rope) X(swiglu) X(sigmoid_gate) X(add) X(kv_write) X(kv_read) X(kv_compact) X(attention) X(conv1d) X(gated_delta_rule)
+    X(rope)                                                                                                                                \
+    X(swiglu) X(sigmoid_gate) X(add) X(kv_write) X(kv_read) X(kv_compact) X(attention) X(attention_mass) X(conv1d) X(gated_delta_rule)
 
 extern "C" {
 #define WEIR_REF(op) extern const weir_kernel weir_kernel_ref_##op;
