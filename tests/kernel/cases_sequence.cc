@@ -238,7 +238,25 @@ struct Attention {
     int32_t window = 0;
     int64_t pad = 0;
     float   sharp = 1; // scale of q: large values make one key win
+    bool    is_ragged = false; // KV heads with unequal numbers of rows, and all that attention can give
 };
+
+// Segment `whole` of each span as segments of one KV head, of which each later one has five rows less, or as it is.
+std::vector<weir_kv_segment> heads_of(const weir_kv_segment *whole, size_t n_spans, const Attention &a)
+{
+    std::vector<weir_kv_segment> ranges(whole, whole + n_spans);
+    if (!a.is_ragged) return ranges;
+    ranges.clear();
+    for (size_t s = 0; s < n_spans; s++)
+        for (int32_t g = 0; g < (int32_t)a.kv.n_kv_heads; g++) {
+            weir_kv_segment range = whole[s];
+            range.pages += g * range.page_stride, range.open_pages += g * range.open_stride;
+            range.first_head = g, range.n_heads = 1;
+            range.n_past -= std::min(range.n_past % WEIR_PAGE_TOKENS, 5 * g); // in the same page: later ones may be closed
+            ranges.push_back(range);
+        }
+    return ranges;
+}
 
 Case attention(Spans spans, Attention a)
 {
@@ -250,7 +268,7 @@ Case attention(Spans spans, Attention a)
     const int64_t rows = rows_of(spans), width = a.kv.key_dim + a.kv.value_dim;
     return {
         label("attention", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.kv.value_dim, a.window, a.pad, (int64_t)a.sharp }) +
-            text_of(spans) + "_" + name_of(a.kv),
+            text_of(spans) + "_" + name_of(a.kv) + (a.is_ragged ? "_ragged" : ""),
         [=](Builder &b, bool) {
             auto         *args = b.one<weir_attention_args>();
             const int64_t q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
@@ -263,6 +281,17 @@ Case attention(Spans spans, Attention a)
             args->sinks = a.kv.sinks;
             args->q_stride = q_stride, args->q_head_stride = q_head, args->out_stride = out_stride;
             args->window = a.window, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
+            if (!a.is_ragged) return args;
+            const std::vector<weir_kv_segment> ranges = heads_of(args->segments, spans.size(), a);
+            auto                              *segments = b.array<weir_kv_segment>(ranges.size());
+            for (size_t s = 0; s < ranges.size(); s++) {
+                segments[s] = ranges[s];
+                segments[s].logits_stride = ranges[s].n_past + ranges[s].n_rows + 3;
+                if (a.kv.k_format == WEIR_KV_F16 || s % 3 == 2) continue; // GPUs, which read f16, keep none
+                segments[s].logits = b.output((size_t)(a.n_heads / a.kv.n_kv_heads * segments[s].logits_stride));
+            }
+            args->segments = segments, args->n_segments = (int64_t)ranges.size();
+            args->lse = b.output((size_t)(rows * a.n_heads));
             return args;
         },
         { tokens / WEIR_PAGE_TOKENS * (double)(a.kv.n_kv_heads * weir_kv_bytes(a.kv.k_format, a.kv.v_format, a.kv.key_dim, a.kv.value_dim)),
@@ -270,8 +299,8 @@ Case attention(Spans spans, Attention a)
     };
 }
 
-// Each span as a segment; `ragged`: its KV heads as segments of their own, of which each later one has five rows less. Rows alone have logits.
-Case attention_mass(Spans spans, Attention a, bool ragged = false)
+// Some of the rows that come alone have logits.
+Case attention_mass(Spans spans, Attention a)
 {
     double pairs = 0, tokens = 0;
     for (const auto &span : spans) {
@@ -280,34 +309,26 @@ Case attention_mass(Spans spans, Attention a, bool ragged = false)
     }
     const int64_t rows = rows_of(spans), group = a.n_heads / a.kv.n_kv_heads;
     return { label("attention_mass", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.pad, (int64_t)a.sharp }) + text_of(spans) + "_" +
-                 name_of(a.kv) + (ragged ? "_ragged" : ""),
+                 name_of(a.kv) + (a.is_ragged ? "_ragged" : ""),
              [=](Builder &b, bool) {
-                 auto                  *args = b.one<weir_attention_mass_args>();
-                 const int64_t          q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
-                 const int32_t          n_ranges = ragged ? (int32_t)a.kv.n_kv_heads : 1, n_heads = ragged ? 1 : (int32_t)a.kv.n_kv_heads;
-                 float                 *lse = b.input((size_t)(rows * a.n_heads), Fill::Normal, 0.3f);
-                 auto                  *segments = b.array<weir_attention_mass_segment>(spans.size() * (size_t)n_ranges);
-                 const weir_kv_segment *whole = kv_segments(b, spans, a.kv, Use::Attend);
-                 for (size_t s = 0; s < spans.size(); s++) {
+                 auto                              *args = b.one<weir_attention_mass_args>();
+                 const int64_t                      q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
+                 float                             *lse = b.input((size_t)(rows * a.n_heads), Fill::Normal, 0.3f);
+                 const weir_kv_segment             *whole = kv_segments(b, spans, a.kv, Use::Attend);
+                 const std::vector<weir_kv_segment> ranges = heads_of(whole, spans.size(), a);
+                 auto                              *segments = b.array<weir_attention_mass_segment>(ranges.size());
+                 for (size_t s = 0; s < spans.size(); s++)
                      for (int64_t i = 0; i < spans[s].n_rows * a.n_heads; i++)
                          lse[whole[s].first_row * a.n_heads + i] += 0.5f + std::log((float)(spans[s].n_past + i / a.n_heads + 1));
-                     for (int32_t g = 0; g < n_ranges; g++) {
-                         weir_attention_mass_segment *segment = segments + s * (size_t)n_ranges + g;
-                         *segment = {};
-                         segment->rows = whole[s];
-                         segment->rows.pages += g * whole[s].page_stride, segment->rows.open_pages += g * whole[s].open_stride;
-                         segment->rows.first_head = g, segment->rows.n_heads = n_heads;
-                         const int32_t page = whole[s].n_past % WEIR_PAGE_TOKENS; // less rows, but of the same page: it is open
-                         segment->rows.n_past -= std::min(page, 5 * g);
-                         segment->stride = segment->rows.n_past + segment->rows.n_rows + 3;
-                         const size_t n = (size_t)(n_heads * group * segment->stride);
-                         segment->mass = b.output(n), segment->below = b.output(n), segment->last = s % 2 ? nullptr : b.output(n);
-                         if (s % 3 != 1 || spans[s].n_rows > 1) continue;
-                         segment->rows.logits = b.input(n), segment->rows.logits_stride = segment->stride;
-                     }
+                 for (size_t s = 0; s < ranges.size(); s++) {
+                     const int64_t stride = ranges[s].n_past + ranges[s].n_rows + 3;
+                     const size_t  n = (size_t)(weir_kv_segment_heads(&ranges[s], a.kv.n_kv_heads) * group * stride);
+                     segments[s] = { ranges[s], b.output(n), b.output(n), s % 2 ? nullptr : b.output(n), stride };
+                     if (s % 3 != 1 || ranges[s].n_rows > 1) continue;
+                     segments[s].rows.logits = b.input(n), segments[s].rows.logits_stride = stride;
                  }
                  args->q = b.input((size_t)(rows * q_stride), Fill::Normal, a.sharp), args->lse = lse;
-                 args->segments = segments, args->n_segments = (int64_t)spans.size() * n_ranges;
+                 args->segments = segments, args->n_segments = (int64_t)ranges.size();
                  args->n_heads = a.n_heads, args->n_kv_heads = a.kv.n_kv_heads, args->key_dim = a.kv.key_dim;
                  args->q_stride = q_stride, args->q_head_stride = q_head, args->scale = 1 / std::sqrt((float)a.kv.key_dim);
                  args->k_format = a.kv.k_format, args->sinks = a.kv.sinks;
@@ -437,11 +458,14 @@ std::vector<Case> sequence_cases(weir_op op)
                                     attention({ { 3, 200 } }, { 4, { 1, 96, 64, WEIR_KV_F16, WEIR_KV_F16 } }),
                                     attention({ { 40, 1500 } }, { 4, f16, 100 }),
                                     attention({ { 5, 40 } }, { 4, f16, 1 }),
+                                    attention({ { 5, 125 }, { 1, 1100 }, { 1, 20 } }, { 6, f16, 0, 3, 1, true }),
                                     attention({ { 3, 500 } }, { 4, f16, 0, 0, 20 }),
                                     attention({ { 2, 70 } }, { 16, { 1, 64, 64, WEIR_KV_F32, WEIR_KV_F32 }, 33 }) };
         for (const Kv &kv : coded_formats()) {
             cases.push_back(attention({ { 5, 125 }, { 1, 63 } }, { 3 * kv.n_kv_heads, kv }));
             cases.push_back(attention({ { 30, 40 } }, { 2 * kv.n_kv_heads, kv, 20, 3 }));
+            if (kv.n_kv_heads > 1)
+                cases.push_back(attention({ { 5, 125 }, { 1, 1100 }, { 1, 20 } }, { 3 * kv.n_kv_heads, kv, 0, 3, 1, true }));
         }
         for (const Kv &kv : formats_with_sinks()) {
             cases.push_back(attention({ { 5, 125 }, { 1, 63 }, { 1, 250 }, { 3, 10 } }, { 3 * kv.n_kv_heads, kv }));
@@ -456,11 +480,11 @@ std::vector<Case> sequence_cases(weir_op op)
         std::vector<Case> cases = { attention_mass({ { 1, 0 } }, { 4, f16 }),
                                     attention_mass({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 }, { 1, 600 } }, { 4, f16 }),
                                     attention_mass({ { 70, 0 } }, { 6, f16, 0, 3 }),
-                                    attention_mass({ { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } }, { 14, f16 }, true),
+                                    attention_mass({ { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } }, { 14, f16, 0, 0, 1, true }),
                                     attention_mass({ { 17, 90 } }, { 40, { 1, 32, 32, WEIR_KV_F32, WEIR_KV_F32 } }),
                                     attention_mass({ { 3, 70 } }, { 2, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 } }) };
         for (const Kv &kv : coded_formats())
-            cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 30, 40 } }, { 3 * kv.n_kv_heads, kv }, kv.key_dim == 64));
+            cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 30, 40 } }, { 3 * kv.n_kv_heads, kv, 0, 0, 1, kv.key_dim == 64 }));
         for (const Kv &kv : formats_with_sinks())
             cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 1, 250 }, { 90, 10 } }, { 2 * kv.n_kv_heads, kv }));
         return cases;
