@@ -19,6 +19,7 @@ enum {
     TILE_VECTORS = TILE / (POSITION_THREADS * LANE_WIDTH), /* vectors of positions per thread and row                             */
     VALUE_VECTORS = VALUE_MAX / (LANE_THREADS * LANE_WIDTH), /* vectors of value_dim per thread and row                             */
     VALUE_GROUPS = VALUE_MAX / KV_GROUP,
+    MORE_CHAINS = LANE_WIDTH == 1 ? 1 : 4, /* see chains_of */
     SUM_DIMS = 16,    /* dimensions of a key that are summed before they join the score */
     PARTIAL_HEAD = 2, /* a partial is maximum, sum, value[value_dim]                         */
 };
@@ -66,94 +67,140 @@ WEIR_INLINE int row_of(int r, int tid) { return r * ROW_THREADS + tid / POSITION
 /* The token of the tile at which a thread's vector begins. */
 WEIR_INLINE int64_t token_of(int v, int tid) { return (v * POSITION_THREADS + tid % POSITION_THREADS) * LANE_WIDTH; }
 
+/* How many sums, or registers of a sum, a block of few rows has on the way beside what LANE_ROWS rows would have: products of a row wait for each other, so the
+ * machine wants as many chains as a full block has. */
+WEIR_INLINE int chains_of(const int rows) { return LANE_WIDTH == 1 ? 1 : LANE_ROWS / rows < MORE_CHAINS ? LANE_ROWS / rows : MORE_CHAINS; }
+
+/* The next n sums of SUM_DIMS dimensions, from `first` on, side by side; they join the score one after the other. */
+WEIR_INLINE void add_plain_sums(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k,
+                                const key_tile next_k, int64_t first, int64_t n_dims, const int n, const int v0,
+                                const weir_kv_format format, const int rows, int tid)
+{
+    const int  dim_bytes = TILE * weir_kv_bits(format) / 8;
+    lane_float sum[MORE_CHAINS][THREAD_ROWS][LANE_VECTORS];
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        UNROLL
+        for (int r = 0; r < rows / ROW_THREADS; r++) {
+            UNROLL
+            for (int v = 0; v < LANE_VECTORS; v++) sum[i][r][v] = (lane_float)0.0f;
+        }
+    }
+    WEIR_PRAGMA(nounroll) /* the accumulators fill the registers: unrolled by 4, some are spilled */
+    for (int64_t d = 0; d < n_dims; d++) {
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            const int64_t at = first + i * SUM_DIMS + d;
+            lane_float    key[LANE_VECTORS];
+            UNROLL
+            for (int v = 0; v < LANE_VECTORS; v++) key[v] = kv_load_plain(format, k.codes, at * TILE + token_of(v0 + v, tid));
+            if (v0 == 0) {
+                UNROLL
+                for (int line = 0; line < dim_bytes; line += 64) PREFETCH(next_k.codes + (first + d * n + i) * dim_bytes + line);
+            }
+            UNROLL
+            for (int r = 0; r < rows / ROW_THREADS; r++) {
+                const lane_float query = (lane_float)q[at * rows + row_of(r, tid)];
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++) sum[i][r][v] = lane_fma(query, key[v], sum[i][r][v]);
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        UNROLL
+        for (int r = 0; r < rows / ROW_THREADS; r++) {
+            UNROLL
+            for (int v = 0; v < LANE_VECTORS; v++) score[r][v0 + v] += sum[i][r][v];
+        }
+    }
+}
+
 /* score[r][v] += sum over d of q[d][row] * k[d][position]    q [n_dims][rows], k [n_dims][32]
  * Sums of SUM_DIMS dimensions are added to the score: one long sum would lose up to twice the error that steep logits (hundreds) allow. */
 WEIR_INLINE void score_plain(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k, const key_tile next_k,
                              int64_t n_dims, const weir_kv_format format, const int rows, int tid)
 {
-    const int dim_bytes = TILE * weir_kv_bits(format) / 8;
+    const int n = chains_of(rows);
     UNROLL
     for (int v0 = 0; v0 < TILE_VECTORS; v0 += LANE_VECTORS) {
+        int64_t first = 0;
         WEIR_PRAGMA(nounroll)
-        for (int64_t first = 0; first < n_dims; first += SUM_DIMS) {
-            const int64_t last = first + SUM_DIMS < n_dims ? first + SUM_DIMS : n_dims;
-            lane_float    sum[THREAD_ROWS][LANE_VECTORS];
-            UNROLL
-            for (int r = 0; r < rows / ROW_THREADS; r++) {
-                UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = (lane_float)0.0f;
-            }
-            WEIR_PRAGMA(nounroll) /* the accumulators fill the registers: unrolled by 4, some are spilled */
-            for (int64_t d = first; d < last; d++) {
-                lane_float key[LANE_VECTORS];
-                UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) key[v] = kv_load_plain(format, k.codes, d * TILE + token_of(v0 + v, tid));
-                if (v0 == 0) {
-                    UNROLL
-                    for (int line = 0; line < dim_bytes; line += 64) PREFETCH(next_k.codes + d * dim_bytes + line);
-                }
-                UNROLL
-                for (int r = 0; r < rows / ROW_THREADS; r++) {
-                    const lane_float query = (lane_float)q[d * rows + row_of(r, tid)];
-                    UNROLL
-                    for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(query, key[v], sum[r][v]);
-                }
-            }
-            UNROLL
-            for (int r = 0; r < rows / ROW_THREADS; r++) {
-                UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) score[r][v0 + v] += sum[r][v];
-            }
-        }
+        for (; n > 1 && first + n * SUM_DIMS <= n_dims; first += n * SUM_DIMS)
+            add_plain_sums(score, q, k, next_k, first, SUM_DIMS, n, v0, format, rows, tid);
+        WEIR_PRAGMA(nounroll)
+        for (; first < n_dims; first += SUM_DIMS)
+            add_plain_sums(score, q, k, next_k, first, n_dims - first < SUM_DIMS ? n_dims - first : SUM_DIMS, 1, v0, format, rows, tid);
     }
 }
 
 /* The same over words of codes, whose scales join with the sums: q8_0's of 32 dims of a token, turbo's of the whole token. */
+WEIR_INLINE void add_code_sums(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k, const key_tile next_k,
+                               int64_t first, const int n, const int v0, const weir_kv_format format, const int rows, int tid)
+{
+    const int  per = 32 / weir_kv_bits(format); /* dims of a word */
+    lane_float sum[MORE_CHAINS][THREAD_ROWS][LANE_VECTORS];
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        UNROLL
+        for (int r = 0; r < rows / ROW_THREADS; r++) {
+            UNROLL
+            for (int v = 0; v < LANE_VECTORS; v++) sum[i][r][v] = (lane_float)0.0f;
+        }
+    }
+    WEIR_PRAGMA(nounroll)
+    for (int64_t step = 0; step < SUM_DIMS / per; step++) {
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            const int64_t w = (first + i * SUM_DIMS) / per + step;
+            lane_uint     word[LANE_VECTORS];
+            UNROLL
+            for (int v = 0; v < LANE_VECTORS; v++) word[v] = lane_load_words((const uint32_t *)k.codes + w * TILE + token_of(v0 + v, tid));
+            if (v0 == 0) {
+                PREFETCH(next_k.codes + (first / per + step * n + i) * TILE * 4);
+                PREFETCH(next_k.codes + (first / per + step * n + i) * TILE * 4 + 64);
+            }
+            UNROLL
+            for (int j = 0; j < per; j++) {
+                lane_float key[LANE_VECTORS];
+                UNROLL
+                for (int v = 0; v < LANE_VECTORS; v++) key[v] = key_of_word(format, word[v], j);
+                UNROLL
+                for (int r = 0; r < rows / ROW_THREADS; r++) {
+                    const lane_float query = (lane_float)q[(w * per + j) * rows + row_of(r, tid)];
+                    UNROLL
+                    for (int v = 0; v < LANE_VECTORS; v++) sum[i][r][v] = lane_fma(query, key[v], sum[i][r][v]);
+                }
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        lane_float    scale[LANE_VECTORS];
+        const int64_t group = (first + i * SUM_DIMS) / KV_GROUP;
+        UNROLL
+        for (int v = 0; v < LANE_VECTORS; v++) scale[v] = kv_k_scale(format, k.scales, group * KV_GROUP, token_of(v0 + v, tid));
+        if (v0 == 0 && format == WEIR_KV_Q8_0) PREFETCH(next_k.scales + group * TILE * 2);
+        UNROLL
+        for (int r = 0; r < rows / ROW_THREADS; r++) {
+            UNROLL
+            for (int v = 0; v < LANE_VECTORS; v++) score[r][v0 + v] = lane_fma(sum[i][r][v], scale[v], score[r][v0 + v]);
+        }
+    }
+}
+
 WEIR_INLINE void score_codes(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q, const key_tile k, const key_tile next_k,
                              int64_t key_dim, const weir_kv_format format, const int rows, int tid)
 {
-    const int per = 32 / weir_kv_bits(format); /* dims of a word */
+    const int n = chains_of(rows);
     UNROLL
     for (int v0 = 0; v0 < TILE_VECTORS; v0 += LANE_VECTORS) {
+        int64_t first = 0;
         WEIR_PRAGMA(nounroll)
-        for (int64_t first = 0; first < key_dim; first += SUM_DIMS) {
-            lane_float sum[THREAD_ROWS][LANE_VECTORS], scale[LANE_VECTORS];
-            UNROLL
-            for (int r = 0; r < rows / ROW_THREADS; r++) {
-                UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = (lane_float)0.0f;
-            }
-            WEIR_PRAGMA(nounroll)
-            for (int64_t w = first / per; w < (first + SUM_DIMS) / per; w++) {
-                lane_uint word[LANE_VECTORS];
-                UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++)
-                    word[v] = lane_load_words((const uint32_t *)k.codes + w * TILE + token_of(v0 + v, tid));
-                if (v0 == 0) PREFETCH(next_k.codes + w * TILE * 4);
-                if (v0 == 0) PREFETCH(next_k.codes + w * TILE * 4 + 64);
-                UNROLL
-                for (int i = 0; i < per; i++) {
-                    lane_float key[LANE_VECTORS];
-                    UNROLL
-                    for (int v = 0; v < LANE_VECTORS; v++) key[v] = key_of_word(format, word[v], i);
-                    UNROLL
-                    for (int r = 0; r < rows / ROW_THREADS; r++) {
-                        const lane_float query = (lane_float)q[(w * per + i) * rows + row_of(r, tid)];
-                        UNROLL
-                        for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(query, key[v], sum[r][v]);
-                    }
-                }
-            }
-            UNROLL
-            for (int v = 0; v < LANE_VECTORS; v++)
-                scale[v] = kv_k_scale(format, k.scales, first / KV_GROUP * KV_GROUP, token_of(v0 + v, tid));
-            if (v0 == 0 && format == WEIR_KV_Q8_0) PREFETCH(next_k.scales + first / KV_GROUP * TILE * 2);
-            UNROLL
-            for (int r = 0; r < rows / ROW_THREADS; r++) {
-                UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) score[r][v0 + v] = lane_fma(sum[r][v], scale[v], score[r][v0 + v]);
-            }
-        }
+        for (; n > 1 && first + n * SUM_DIMS <= key_dim; first += n * SUM_DIMS)
+            add_code_sums(score, q, k, next_k, first, n, v0, format, rows, tid);
+        WEIR_PRAGMA(nounroll)
+        for (; first < key_dim; first += SUM_DIMS) add_code_sums(score, q, k, next_k, first, 1, v0, format, rows, tid);
     }
 }
 
@@ -247,19 +294,23 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _F
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
-/* LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V    weights [rows][32][step], the first of each step */
+/* n * LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V    weights [rows][32][step], the first of each step for
+ * LANE_VECTORS vectors, the one after it for those that follow */
 WEIR_INLINE void add_values(const float *restrict weights, const int                        step, const float *restrict decay,
-                            lane_float (*restrict value)[LANE_ROWS], const value_tile_rows *tile, int64_t first,
+                            lane_float (*restrict value)[LANE_ROWS], const value_tile_rows *tile, int64_t first, const int n,
                             const weir_kv_format format, const int rows)
 {
-    const int  bytes = 4 * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
-    lane_float sum[LANE_ROWS][LANE_VECTORS];
+    const int  bytes = 4 * n * VECTORS_DIMS * weir_kv_bits(format) / 8; /* of codes, for 4 tokens */
+    lane_float sum[LANE_ROWS][MORE_CHAINS * LANE_VECTORS];
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
-        for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = value[v][r] * decay[r];
+        for (int v = 0; v < n * LANE_VECTORS; v++) sum[r][v] = value[v][r] * decay[r];
     }
-    if (format == WEIR_KV_Q8_0) PREFETCH(tile->next_scales + first / KV_GROUP * 64);
+    if (format == WEIR_KV_Q8_0) {
+        UNROLL
+        for (int i = 0; i < n; i++) PREFETCH(tile->next_scales + (first / KV_GROUP + i) * 64);
+    }
     WEIR_PRAGMA(nounroll)
     for (int t0 = 0; t0 < TILE; t0 += 4) {
         /* the next tile's codes in the order in which they lie */
@@ -268,21 +319,25 @@ WEIR_INLINE void add_values(const float *restrict weights, const int            
             PREFETCH(tile->next_codes + first * TILE * weir_kv_bits(format) / 8 + t0 / 4 * bytes + line);
         UNROLL
         for (int t = t0; t < t0 + 4; t++) {
-            lane_float x[LANE_VECTORS];
             UNROLL
-            for (int v = 0; v < LANE_VECTORS; v++) x[v] = value_lanes(tile, format, t, first, v);
-            UNROLL
-            for (int r = 0; r < rows; r++) {
-                const lane_float weight = (lane_float)weights[(r * TILE + t) * step];
+            for (int i = 0; i < n; i++) {
+                lane_float x[LANE_VECTORS];
                 UNROLL
-                for (int v = 0; v < LANE_VECTORS; v++) sum[r][v] = lane_fma(weight, x[v], sum[r][v]);
+                for (int v = 0; v < LANE_VECTORS; v++) x[v] = value_lanes(tile, format, t, first + i * VECTORS_DIMS, v);
+                UNROLL
+                for (int r = 0; r < rows; r++) {
+                    const lane_float weight = (lane_float)weights[(r * TILE + t) * step + (step > 1 ? i : 0)];
+                    UNROLL
+                    for (int v = 0; v < LANE_VECTORS; v++)
+                        sum[r][i * LANE_VECTORS + v] = lane_fma(weight, x[v], sum[r][i * LANE_VECTORS + v]);
+                }
             }
         }
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
-        for (int v = 0; v < LANE_VECTORS; v++) value[v][r] = sum[r][v];
+        for (int v = 0; v < n * LANE_VECTORS; v++) value[v][r] = sum[r][v];
     }
 }
 
@@ -308,12 +363,18 @@ WEIR_INLINE void value_tile_q8_0(team_memory *team, row_block *blocks, const val
 {
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         scale_weights(team, b, tile, value_dim, rows, tid);
+        const int more = chains_of(rows);
+        int       n = 0;
+        if (more > 1 && VECTORS_DIMS == KV_GROUP)
+            for (; (n + more * LANE_VECTORS) * LANE_WIDTH <= value_dim; n += more * LANE_VECTORS)
+                add_values(&team->scaled[0][0][n * LANE_WIDTH / KV_GROUP], VALUE_GROUPS, team->decay[b], blocks[b].value + n, tile,
+                           n * LANE_WIDTH, more, WEIR_KV_Q8_0, rows);
         UNROLL_DEVICE
-        for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
+        for (; n < width / (LANE_THREADS * LANE_WIDTH); n += LANE_VECTORS) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= value_dim) break;
-            add_values(&team->scaled[0][0][first / KV_GROUP], VALUE_GROUPS, team->decay[b], blocks[b].value + n, tile, first, WEIR_KV_Q8_0,
-                       rows);
+            add_values(&team->scaled[0][0][first / KV_GROUP], VALUE_GROUPS, team->decay[b], blocks[b].value + n, tile, first, 1,
+                       WEIR_KV_Q8_0, rows);
         }
     }
 }
@@ -354,7 +415,7 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_sou
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
             lane_float(*const value)[LANE_ROWS] = blocks[b].value + n;
 #define ADD_DIRECT(name)                                                                                                                   \
-    case WEIR_KV_##name: add_values(team->weights[b][0], 1, team->decay[b], value, &lying, first, WEIR_KV_##name, rows); break;
+    case WEIR_KV_##name: add_values(team->weights[b][0], 1, team->decay[b], value, &lying, first, 1, WEIR_KV_##name, rows); break;
             switch (lies ? v->format : WEIR_KV_FORMAT_COUNT) {
                 ADD_DIRECT(F16)
                 ADD_DIRECT(BF16)
@@ -362,7 +423,7 @@ WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_sou
                 ADD_DIRECT(TURBO4)
 #endif
             default:
-                add_values(team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded, lies ? first : first - chunk,
+                add_values(team->weights[b][0], 1, team->decay[b], value, lies ? &lying : &expanded, lies ? first : first - chunk, 1,
                            WEIR_KV_F32, rows);
             }
 #undef ADD_DIRECT

@@ -1,5 +1,6 @@
 // tests/unit/kernels/attention_test.cc - attention against ref, and the promise that a row's bits depend on its own positions only.
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 
@@ -128,6 +129,32 @@ TEST(Attention, BitsOfCodedRowsDoNotDependOnChunks)
                     }
                     EXPECT_TRUE(same_bits(whole, pieces)) << text(*kernel, shape) << " chunk " << chunk;
                 }
+            }
+        }
+}
+
+// A block of few rows has more sums on their way than a full one, and takes the widths that fill them apart from the rest: still the same bits.
+TEST(Attention, BitsDoNotDependOnRowsOfABlock)
+{
+    for (const weir_kv_format format : { WEIR_KV_F16, WEIR_KV_BF16, WEIR_KV_F32, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_INT8 })
+        for (const auto &[heads, key_dim, value_dim] : { std::array<int64_t, 3>{ 1, 128, 256 },
+                                                         { 2, 256, 128 },
+                                                         { 3, 64, 128 },
+                                                         { 4, 128, 64 },
+                                                         { 4, 224, 160 },
+                                                         { 2, 96, 192 },
+                                                         { 1, 160, 224 } }) {
+            const Shape shape = { heads, 1, key_dim, value_dim, 50, 16, 0, format, format };
+            if (!takes(shape)) continue;
+            const Sequence sequence(shape, 47);
+            for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
+                const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
+                Floats       pieces;
+                for (int32_t first = 0; first < shape.n_rows; first++) {
+                    const Floats piece = attend(*kernel, sequence, first, 1);
+                    pieces.insert(pieces.end(), piece.begin(), piece.end());
+                }
+                EXPECT_TRUE(same_bits(whole, pieces)) << text(*kernel, shape);
             }
         }
 }
