@@ -118,6 +118,7 @@ enum { WEIR_POLICY_TILE = 256 };
 typedef struct weir_policy_rows {
     const int64_t *n_rows; /* [n_layers, n_kv_heads] */
     int64_t        next_position; /* of the text, never a count of rows */
+    int64_t        n_new; /* tokens of the step before; 0: one */
     int64_t        n_pinned; /* the first rows of every head that must stay */
     int64_t        n_prompt; /* the first rows of every head that are of the prompt; they stay with the option pin_prompt */
     weir_status (*read)(void *context, const weir_policy_tile *tile);

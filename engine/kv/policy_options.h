@@ -53,6 +53,7 @@ WEIR_MUST_CHECK weir_status weir_policy_options_set(weir_policy_options *options
 WEIR_MUST_CHECK weir_status weir_policy_options_print(weir_buffer *out, const weir_policy_options *options);
 
 const char *weir_policy_name(const weir_policy_options *options);
+bool        weir_policy_is_full(const weir_policy_options *options); /* every row stays */
 /* Name and one line about each method, in the order of the documentation; NULL past the last. */
 const char *weir_policy_at(size_t index, const char **summary);
 /* Name, default and help of the options of a method; false past the last. `value` is cut to its size. */

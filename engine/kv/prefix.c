@@ -257,6 +257,27 @@ bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence)
     return false;
 }
 
+/* A run that ends a text and that nobody has but the tree and the sequence. */
+static bool is_end_of(const weir_prefix *prefix, int32_t i, const weir_kv_table *table)
+{
+    const node *const run = &prefix->nodes[i];
+    if (run->parent == NONE || run->n_tokens == 0 || run->child != NONE || run->depth >= table->n_pages) return false;
+    void *const page = pages_of(prefix, i)[0];
+    return page == table->pages[run->depth] && weir_kv_page_refs(prefix->store, page) == 2;
+}
+
+bool weir_prefix_leave(weir_prefix *prefix, const weir_sequence *sequence)
+{
+    bool any = false;
+    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++)
+        for (int32_t at = i, parent; is_end_of(prefix, at, &sequence->table); at = parent) {
+            parent = prefix->nodes[at].parent;
+            drop_leaf(prefix, at);
+            any = true;
+        }
+    return any;
+}
+
 /* One pass; `blocks` stays sorted by insertion. */
 int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int32_t most)
 {

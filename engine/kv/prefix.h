@@ -113,6 +113,9 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
 /* The page that the sequence writes to next becomes its own, if one end of a text is all that shares it: that end is dropped. For a sequence that
  * has all other pages, and would need one more for a copy. */
 bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence);
+/* What only the tree and the sequence hold becomes the sequence's own, from the end of its text as far as no other text continues it; false: nothing. For a
+ * sequence that is about to lose rows. */
+bool weir_prefix_leave(weir_prefix *prefix, const weir_sequence *sequence);
 /* Pages that reclaiming could free. Costs as much as the sequences that came and went since the last call, not as the tree, which it does while a table is
  * cut. */
 weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix);

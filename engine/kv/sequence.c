@@ -41,10 +41,12 @@ void weir_sequence_reset(weir_sequence *sequence)
     sequence->recurrent_dirty = false;
     sequence->n_computed = 0;
     sequence->n_evicted_rows = 0;
+    if (sequence->keeping != NULL) weir_keeping_restart(sequence->keeping);
 }
 
 void weir_sequence_clear(weir_sequence *sequence)
 {
+    sequence->keeping = NULL;
     weir_sequence_reset(sequence);
     sequence->n_tokens = 0;
 }
@@ -72,4 +74,5 @@ void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
     weir_kv_share(&dst->table, &src->table, dst->store);
     if (src->recurrent_bytes > 0) memcpy(dst->recurrent, src->recurrent, src->recurrent_bytes);
     dst->recurrent_dirty = src->recurrent_dirty;
+    if (dst->keeping != NULL && src->keeping != NULL) weir_keeping_fork(dst->keeping, src->keeping);
 }

@@ -239,6 +239,8 @@ weir_status weir_policy_options_print(weir_buffer *out, const weir_policy_option
     return WEIR_OK;
 }
 
+bool weir_policy_is_full(const weir_policy_options *options) { return options->ops->score == NULL && options->ops->plan == NULL; }
+
 const char *weir_policy_name(const weir_policy_options *options) { return options->ops->name; }
 
 const char *weir_policy_at(size_t index, const char **summary)

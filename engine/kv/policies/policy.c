@@ -141,6 +141,6 @@ weir_status weir_policy_check_budget(const weir_policy *policy, int64_t budget, 
     if (budget >= least) return WEIR_OK;
     return weir_error_set(error, WEIR_ECONFIG,
                           "%s keeps %" PRId64 " sinks and the last %" PRId64 " rows whatever happens: a budget of %" PRId64
-                          " rows leaves it no choice; set kv.policy.budget to at least %" PRId64,
+                          " rows leaves it no choice; give it at least %" PRId64,
                           weir_policy_name(options), options->sinks, last, budget, least);
 }

@@ -20,6 +20,13 @@ static bool is_over(const weir_policy *policy, const weir_policy_rows *rows, con
     return false;
 }
 
+/* The step's tokens reached a multiple of `every`, or went `behind` such a one. */
+static bool has_passed(const weir_policy_rows *rows, int64_t every, int64_t behind)
+{
+    const int64_t end = rows->next_position - behind, first = end - (rows->n_new > 0 ? rows->n_new : 1);
+    return end > 0 && end / every != (first < 0 ? -1 : first / every);
+}
+
 bool weir_policy_is_due(const weir_policy *policy, const weir_policy_state *state, const weir_policy_rows *rows,
                         const weir_policy_budget *budget, weir_policy_phase phase)
 {
@@ -31,8 +38,8 @@ bool weir_policy_is_due(const weir_policy *policy, const weir_policy_state *stat
     if (phase != WEIR_POLICY_DECODE) return is_over(policy, rows, budget, 1);
     if (every == 0) return false;
     switch ((weir_policy_trigger)options->trigger) {
-    case WEIR_TRIGGER_STRICT: return rows->next_position % every == 0 && is_over(policy, rows, budget, 1);
-    case WEIR_TRIGGER_DELAYED: return rows->next_position % every == 1 % every && is_over(policy, rows, budget, 1);
+    case WEIR_TRIGGER_STRICT: return has_passed(rows, every, 0) && is_over(policy, rows, budget, 1);
+    case WEIR_TRIGGER_DELAYED: return has_passed(rows, every, every > 1) && is_over(policy, rows, budget, 1);
     case WEIR_TRIGGER_SLACK:
     case WEIR_TRIGGER_FORWARDS: break;
     }

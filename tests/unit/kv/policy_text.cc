@@ -150,7 +150,7 @@ weir_status Text::read(void *context, const weir_policy_tile *tile)
 
 weir_policy_rows Text::rows(const std::vector<int64_t> &counts) const
 {
-    return { counts.data(), position_, n_pinned, n_prompt, read, const_cast<Text *>(this) };
+    return { counts.data(), position_, 0, n_pinned, n_prompt, read, const_cast<Text *>(this) };
 }
 
 void Text::forward(int64_t n_queries)

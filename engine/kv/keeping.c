@@ -1,0 +1,249 @@
+/* engine/kv/keeping.c - a policy's memory for a request, and what steps show it. What it decides is carried out in tend.c. */
+#include "engine/kv/keeping_internal.h"
+
+#include <string.h>
+
+#include "engine/base/checked.h"
+#include "engine/base/memory.h"
+#include "engine/kv/budget.h"
+
+/* ---- opening ------------------------------------------------------------------------------------------------------------- */
+typedef struct layout {
+    char  *base; /* NULL: only measures */
+    size_t at;
+    bool   is_sound;
+} layout;
+
+/* NULL for nothing. */
+static void *place(layout *l, size_t size, int64_t a, int64_t b, int64_t c)
+{
+    size_t      bytes = size;
+    void *const here = l->base != NULL && a > 0 && b > 0 && c > 0 ? l->base + l->at : NULL;
+    l->is_sound = l->is_sound && weir_mul_size(&bytes, bytes, (size_t)a) && weir_mul_size(&bytes, bytes, (size_t)b) &&
+                  weir_mul_size(&bytes, bytes, (size_t)c) && weir_align_size(&bytes, bytes, 64) && weir_add_size(&l->at, l->at, bytes);
+    return here;
+}
+
+enum { ATTENTION = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST };
+
+static bool lay_out(weir_keeping *k, char *base, size_t *bytes)
+{
+    const weir_policy_shape *const s = &k->shape;
+    layout                         l = { base, 0, true };
+    (void)place(&l, sizeof *k, 1, 1, 1);
+    k->n_rows = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->allowed = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->n_keep = place(&l, sizeof(int64_t), s->n_layers, s->n_kv_heads, 1);
+    k->whole = place(&l, sizeof(bool), s->n_layers, s->n_kv_heads, 1);
+    k->keep = place(&l, sizeof(int32_t), s->n_layers, s->n_kv_heads, s->max_rows);
+    k->scratch = place(&l, 1, (int64_t)weir_policy_scratch_bytes(k->policy), 1, 1);
+    k->mass = place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
+    k->below = place(&l, sizeof(float), (k->needs & WEIR_POLICY_BELOW) != 0 ? s->n_heads : 0, s->max_rows, 1);
+    k->last = place(&l, sizeof(float), (k->needs & WEIR_POLICY_LAST) != 0 ? s->n_heads : 0, s->max_rows, 1);
+    k->texts = place(&l, sizeof *k->texts, k->n_texts, 1, 1);
+    for (int32_t i = 0; i < k->n_texts; i++) {
+        void *const  state = place(&l, 1, (int64_t)weir_policy_state_bytes(k->policy), 1, 1);
+        float *const logits = place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
+        float *const plain = place(&l, sizeof(float), (k->needs & WEIR_POLICY_PLAIN_QUERIES) != 0 ? k->n_new : 0, s->n_heads, s->key_dim);
+        if (base != NULL) k->texts[i] = (weir_keeping_text){ .keeping = k, .state = state, .logits = logits, .plain = plain };
+    }
+    *bytes = l.at;
+    return l.is_sound;
+}
+
+/* A prompt is held whole, and a little more if that is when the policy counts to; unless it is evicted from as it comes. Steps behind it have one row. */
+static int64_t peak_rows(const weir_policy *policy, const weir_keeping_options *options)
+{
+    const weir_policy_options *const own = weir_policy_options_of(policy);
+    const bool                       as_it_comes = own->in_prompt || options->n_prompt == 0;
+    const int64_t after = weir_policy_peak_rows(policy, options->budget, as_it_comes ? options->n_new : 1) + options->n_pinned;
+    const int64_t whole = as_it_comes ? 0 : options->n_prompt + own->every + 1, peak = after > whole ? after : whole;
+    return peak < options->shape.max_rows ? peak : options->shape.max_rows;
+}
+
+/* The policy over no more rows than it will see. */
+static weir_status open_tight(weir_policy **out, const weir_keeping_options *options, weir_error *error)
+{
+    weir_policy_shape shape = options->shape;
+    WEIR_TRY(weir_policy_open(out, options->policy, &shape, options->calibration, error));
+    shape.max_rows = peak_rows(*out, options);
+    if (shape.max_rows == options->shape.max_rows) return WEIR_OK;
+    weir_policy_close(*out);
+    *out = NULL;
+    return weir_policy_open(out, options->policy, &shape, options->calibration, error);
+}
+
+/* A policy is charged by itself: whoever pays for what this thread takes may be gone before it. */
+static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *options, weir_error *error)
+{
+    *plan = (weir_keeping){
+        .budget = options->budget, .shape = options->shape, .layers = options->layers, .n_texts = options->n_texts, .n_new = options->n_new
+    };
+    weir_payer *const before = weir_payer_set(NULL);
+    const weir_status status = open_tight(&plan->policy, options, error);
+    (void)weir_payer_set(before);
+    WEIR_TRY(status);
+    WEIR_TRY(weir_policy_check_budget(plan->policy, options->budget, error));
+    plan->needs = weir_policy_needs(plan->policy);
+    plan->shape.max_rows = peak_rows(plan->policy, options);
+    plan->policy_bytes = weir_policy_bytes(plan->policy);
+    if (lay_out(plan, NULL, &plan->bytes)) return WEIR_OK;
+    return weir_error_set(error, WEIR_EINVAL, "KV policy: its memory for %lld rows has no size that fits", (long long)plan->shape.max_rows);
+}
+
+weir_status weir_keeping_measure(size_t *bytes, int64_t *peak, const weir_keeping_options *options, weir_error *error)
+{
+    weir_keeping      plan;
+    const weir_status status = open_policy(&plan, options, error);
+    *bytes = plan.bytes + plan.policy_bytes;
+    *peak = plan.shape.max_rows;
+    weir_policy_close(plan.policy);
+    return status;
+}
+
+static weir_status settle(weir_keeping **out, weir_keeping *plan, weir_error *error)
+{
+    void *memory;
+    WEIR_TRY(weir_ledger_reserve(plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, plan->policy_bytes, error));
+    const weir_status status = weir_ledger_alloc(plan->ledger, &memory, WEIR_ACCOUNT_HTTP, plan->bytes, error);
+    if (status != WEIR_OK) {
+        weir_ledger_return(plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, plan->policy_bytes);
+        return status;
+    }
+    *out = memory;
+    **out = *plan;
+    (void)lay_out(*out, memory, &plan->bytes);
+    return weir_budget_parse_heads((*out)->whole, plan->shape.n_layers, plan->shape.n_kv_heads, weir_policy_options_of(plan->policy)->heads,
+                                   error); /* checked before */
+}
+
+weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *options, weir_ledger *ledger, weir_error *error)
+{
+    weir_keeping plan;
+    weir_status  status = open_policy(&plan, options, error);
+    plan.ledger = ledger;
+    if (status == WEIR_OK) status = settle(out, &plan, error);
+    if (status != WEIR_OK) weir_policy_close(plan.policy);
+    return status;
+}
+
+void weir_keeping_close(weir_keeping *keeping)
+{
+    if (keeping == NULL) return;
+    weir_ledger *const ledger = keeping->ledger;
+    const size_t       bytes = keeping->bytes;
+    weir_policy_close(keeping->policy);
+    weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, keeping->policy_bytes);
+    weir_ledger_free(ledger, keeping, WEIR_ACCOUNT_HTTP, bytes);
+}
+
+const weir_policy *weir_keeping_policy(const weir_keeping *keeping) { return keeping->policy; }
+int64_t            weir_keeping_budget(const weir_keeping *keeping) { return keeping->budget; }
+int64_t            weir_keeping_peak(const weir_keeping *keeping) { return keeping->shape.max_rows; }
+
+/* ---- a sequence ------------------------------------------------------------------------------------------------------------ */
+void weir_keeping_restart(weir_keeping_text *text)
+{
+    weir_policy_reset(text->keeping->policy, text->state);
+    text->n_tended = 0;
+}
+
+weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt, int32_t n_pinned)
+{
+    WEIR_ASSERT(i >= 0 && i < keeping->n_texts);
+    weir_keeping_text *const text = &keeping->texts[i];
+    text->n_prompt = n_prompt;
+    text->n_pinned = n_pinned;
+    weir_keeping_restart(text);
+    return text;
+}
+
+void weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src)
+{
+    WEIR_ASSERT(weir_policy_state_bytes(dst->keeping->policy) == weir_policy_state_bytes(src->keeping->policy));
+    memcpy(dst->state, src->state, weir_policy_state_bytes(src->keeping->policy));
+    dst->n_prompt = src->n_prompt;
+    dst->n_pinned = src->n_pinned;
+    dst->n_tended = src->n_tended;
+}
+
+const weir_keeping *weir_keeping_of(const weir_keeping_text *text) { return text->keeping; }
+
+bool weir_keeping_is_prompt(const weir_keeping_text *text, int32_t n_computed) { return n_computed < text->n_prompt; }
+
+int32_t weir_keeping_unseen(const weir_keeping_text *text)
+{
+    const weir_keeping *const keeping = text->keeping;
+    const unsigned            all = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES;
+    const int64_t             window = weir_policy_window(keeping->policy);
+    if ((keeping->needs & all) != 0 || weir_policy_options_of(keeping->policy)->in_prompt) return 0;
+    return text->n_prompt > window ? (int32_t)(text->n_prompt - window) : 0;
+}
+
+bool weir_keeping_sees_mass(const weir_keeping_text *text) { return (text->keeping->needs & ATTENTION) != 0; }
+
+bool weir_keeping_wants_grid(const weir_keeping_text *text)
+{
+    const unsigned sums = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES;
+    return (text->keeping->needs & sums) != 0 || weir_policy_options_of(text->keeping->policy)->in_prompt;
+}
+
+/* ---- seeing ------------------------------------------------------------------------------------------------------------------- */
+/* With one query the mass is all three. */
+weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_queries)
+{
+    const weir_keeping *const k = text->keeping;
+    const bool                wants_mass = n_queries == 1 ? (k->needs & ATTENTION) != 0 : (k->needs & WEIR_POLICY_MASS) != 0;
+    return (weir_keeping_view){ .logits = text->logits,
+                                .mass = wants_mass ? k->mass : NULL,
+                                .below = n_queries == 1 ? NULL : k->below,
+                                .last = n_queries == 1 ? NULL : k->last,
+                                .stride = k->shape.max_rows,
+                                .plain = text->plain };
+}
+
+/* Number of a layer of the store among those of the policy. */
+static int64_t index_of(const weir_keeping *k, int64_t layer)
+{
+    int64_t i = 0;
+    while (i < k->shape.n_layers && k->layers[i] < layer) i++;
+    WEIR_ASSERT(i < k->shape.n_layers && k->layers[i] == layer);
+    return i;
+}
+
+void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer, int32_t first_position,
+                      const weir_policy_queries *queries)
+{
+    weir_keeping *const            k = text->keeping;
+    const weir_policy_shape *const s = &k->shape;
+    int64_t *const                 n_rows = k->n_rows; /* of this layer */
+    for (int64_t h = 0; h < s->n_kv_heads; h++) n_rows[h] = weir_kv_rows_at(table, layer * s->n_kv_heads + h) + queries->n;
+    const weir_policy_observation seen = {
+        .layer = index_of(k, layer),
+        .n_queries = queries->n,
+        .first_position = first_position,
+        .n_rows = n_rows,
+        .mass = k->mass,
+        .below = queries->n == 1 ? k->mass : k->below,
+        .last = queries->n == 1 ? k->mass : k->last,
+        .stride = s->max_rows,
+        .queries = *queries,
+        .plain = { .data = text->plain, .n = queries->n, .head_stride = s->key_dim, .row_stride = s->n_heads * s->key_dim }
+    };
+    weir_policy_observe(k->policy, text->state, &seen);
+}
+
+void weir_keeping_advance(weir_keeping_text *text, int32_t n_new, int32_t next_position)
+{
+    weir_policy_advance(text->keeping->policy, text->state, n_new, next_position);
+}
+
+weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_computed)
+{
+    const weir_keeping *const k = text->keeping;
+    const int64_t             heads = k->shape.n_kv_heads, n = k->shape.n_layers * heads;
+    int64_t                   live = 0;
+    for (int64_t i = 0; i < n; i++) live += weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+    live = (live + n / 2) / n;
+    return (weir_keeping_count){ .live = live, .evicted = n_computed - live };
+}

@@ -1,0 +1,29 @@
+/* engine/kv/keeping_internal.h - the inside of a policy at work, for keeping.c and tend.c. */
+#pragma once
+#include "engine/kv/keeping.h"
+
+struct weir_keeping_text {
+    weir_keeping      *keeping;
+    weir_policy_state *state;
+    float             *logits, *plain;
+    int32_t            n_prompt, n_pinned, n_tended; /* n_tended: computed tokens when it was tended last */
+};
+
+struct weir_keeping {
+    weir_ledger      *ledger;
+    size_t            bytes, policy_bytes; /* charged: of all but the policy, of the policy */
+    weir_policy      *policy;
+    int64_t           budget;
+    weir_policy_shape shape;
+    const int32_t    *layers;
+    int32_t           n_texts, n_new;
+    unsigned          needs;
+
+    /* In the memory behind it; h: [layers, KV heads] */
+    int64_t           *n_rows, *allowed, *n_keep; /* [h] */
+    bool              *whole; /* [h] */
+    int32_t           *keep; /* [h, max_rows] */
+    void              *scratch;
+    float             *mass, *below, *last; /* [query heads, max_rows] of one layer */
+    weir_keeping_text *texts; /* [n_texts] */
+};

@@ -1,0 +1,76 @@
+#include "engine/kv/tend.h"
+
+#include "engine/kv/budget.h"
+#include "engine/kv/keeping_internal.h"
+
+typedef struct reading {
+    const weir_keeping  *keeping;
+    const weir_kv_table *table;
+    weir_kv_evictor     *evictor;
+    weir_error          *error;
+} reading;
+
+static weir_status read_tile(void *context, const weir_policy_tile *tile)
+{
+    const reading *const r = context;
+    weir_policy_tile     stored = *tile;
+    stored.layer = r->keeping->layers[tile->layer];
+    return weir_kv_read_rows(r->evictor, r->table, &stored, r->error);
+}
+
+static void count_rows(weir_keeping *k, const weir_kv_table *table, int64_t *longest)
+{
+    const int64_t heads = k->shape.n_kv_heads;
+    *longest = 0;
+    for (int64_t i = 0; i < k->shape.n_layers * heads; i++) {
+        k->n_rows[i] = weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+        if (k->n_rows[i] > *longest) *longest = k->n_rows[i];
+    }
+}
+
+static weir_policy_phase phase_of(const weir_keeping_text *text, int32_t n_computed)
+{
+    if (n_computed < text->n_prompt) return WEIR_POLICY_IN_PROMPT;
+    return text->n_tended < text->n_prompt ? WEIR_POLICY_PROMPT_END : WEIR_POLICY_DECODE;
+}
+
+static weir_status evict(weir_sequence *sequence, weir_kv_evictor *evictor, const weir_kv_keep *keep, const weir_tend_room *room,
+                         weir_error *error)
+{
+    weir_status status = weir_kv_evict(evictor, &sequence->table, keep, error);
+    while (status == WEIR_EFULL && room != NULL && room->make(room->user, sequence, weir_kv_evict_pages(evictor, &sequence->table, keep)))
+        status = weir_kv_evict(evictor, &sequence->table, keep, error);
+    return status;
+}
+
+weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const weir_tend_room *room, weir_error *error)
+{
+    weir_keeping_text *const         text = sequence->keeping;
+    weir_keeping *const              k = text->keeping;
+    const weir_policy_options *const options = weir_policy_options_of(k->policy);
+    const weir_policy_phase          phase = phase_of(text, sequence->n_computed);
+    int64_t                          longest;
+    if (sequence->n_computed == text->n_tended) return WEIR_OK;
+    count_rows(k, &sequence->table, &longest);
+    reading                  context = { k, &sequence->table, evictor, error };
+    const weir_policy_rows   rows = { .n_rows = k->n_rows,
+                                      .next_position = sequence->n_computed,
+                                      .n_new = sequence->n_computed - text->n_tended,
+                                      .n_pinned = text->n_pinned,
+                                      .n_prompt = text->n_prompt < sequence->n_computed ? text->n_prompt : sequence->n_computed,
+                                      .read = read_tile,
+                                      .context = &context };
+    const weir_policy_budget budget = { .rows = k->allowed, .is_shared = options->split == WEIR_SPLIT_ADAPTIVE, .floor = options->floor };
+    weir_budget_fill(k->allowed, k->policy, k->budget, longest, k->whole);
+    if (weir_policy_is_due(k->policy, text->state, &rows, &budget, phase)) {
+        weir_policy_plan plan = { .keep = k->keep, .n_keep = k->n_keep };
+        WEIR_TRY(weir_policy_plan_rows(k->policy, text->state, &rows, &budget, k->scratch, &plan, error));
+        const weir_kv_keep keep = {
+            .layers = k->layers, .n = k->shape.n_layers, .keep = k->keep, .stride = k->shape.max_rows, .n_keep = k->n_keep
+        };
+        WEIR_TRY(evict(sequence, evictor, &keep, room, error));
+        weir_policy_follow(k->policy, text->state, &plan);
+    }
+    text->n_tended = sequence->n_computed;
+    return WEIR_OK;
+}
