@@ -59,6 +59,17 @@ typedef struct weir_kv_source {
     void *user;
 } weir_kv_source;
 
+/* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not wanted. Layers with a sliding window are not seen. */
+typedef struct weir_attention_watch {
+    float  *logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
+    float  *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
+    int64_t stride;
+    float  *plain; /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
+    /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim], rotated. */
+    void (*seen)(void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride);
+    void *user;
+} weir_attention_watch;
+
 /* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make the copies after each; a step without
  * snapshots is one round. */
 typedef struct weir_state_copy {
@@ -74,21 +85,25 @@ typedef struct weir_recurrent_round {
 
 /* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
 typedef struct weir_step {
-    weir_stream                *stream;
-    const int32_t              *positions; /* [n_rows] */
-    const weir_kv_segment      *kv; /* [n_segments], this layer's pages      */
-    const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
-    weir_rope_table             rope;
-    int64_t                     n_rows, n_segments, n_rounds;
-    const float                *normed; /* [n_rows, d_model] input  */
-    float                      *mixed; /* [n_rows, d_model] output */
-    float                      *scratch; /* scratch_elements(n_rows) */
-    weir_kv_pair                kv_format; /* of this layer's pages */
-    weir_kv_sinks               sinks; /* but the first ones */
-    int64_t                     kv_layer; /* among the layers with KV */
-    const weir_kv_source       *source; /* NULL: all pages are in memory, and the two below are not there */
-    weir_kv_segment            *warm; /* [n_segments] room for those that come whole                 */
-    float                      *carry; /* [n_rows, n_heads, 2 + head_dim] of attention in pieces */
+    weir_stream                       *stream;
+    const int32_t                     *positions; /* [n_rows] */
+    const weir_kv_segment             *kv; /* [n_kv], this layer's pages: heads of one length in a sequence are one segment */
+    const int32_t                     *kv_owner; /* [n_kv] the sequence, ascending                                           */
+    const weir_recurrent_round        *rounds; /* [n_rounds], this layer's state        */
+    weir_rope_table                    rope;
+    int64_t                            n_rows, n_segments, n_kv, n_rounds; /* n_segments: sequences */
+    const float                       *normed; /* [n_rows, d_model] input  */
+    float                             *mixed; /* [n_rows, d_model] output */
+    float                             *scratch; /* scratch_elements(n_rows) */
+    weir_kv_pair                       kv_format; /* of this layer's pages */
+    weir_kv_sinks                      sinks; /* but the first ones */
+    int64_t                            kv_layer; /* among the layers with KV */
+    const weir_kv_source              *source; /* NULL: all pages are in memory, and the two below are not there */
+    weir_kv_segment                   *warm; /* [n_kv] room for those that come whole                       */
+    float                             *carry; /* [n_rows, n_heads, 2 + head_dim] of attention in pieces */
+    const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is                */
+    float                             *lse; /* [n_rows, n_heads] of attention that is watched                  */
+    weir_attention_mass_segment       *mass; /* [n_kv] room for its segments                                    */
 } weir_step;
 
 typedef struct weir_block {

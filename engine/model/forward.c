@@ -10,19 +10,22 @@
 #include "engine/model/model_internal.h"
 
 struct weir_workspace {
-    weir_ledger            *ledger;
-    void                   *memory;
-    size_t                  bytes, scratch_bytes; /* of the memory; of the stream's scratch, charged here */
-    weir_workspace_limits   limits;
-    float                  *x, *normed, *mixed, *scratch, *gathered, *logits;
-    int32_t                *positions;
-    weir_kv_segment        *kv, *warm;
-    float                  *carry;
-    char                   *open_rows;  /* [open_pages, n_kv_heads] of the layer with the largest */
-    void                  **open_table; /* [n_kv_heads, pages of each segment] */
-    weir_recurrent_segment *recurrent; /* [MAX_ROUNDS, segments] */
-    weir_recurrent_round   *rounds;    /* [MAX_ROUNDS] */
-    weir_state_copy        *copies;    /* [MAX_ROUNDS, segments, 2] */
+    weir_ledger                 *ledger;
+    void                        *memory;
+    size_t                       bytes, scratch_bytes; /* of the memory; of the stream's scratch, charged here */
+    weir_workspace_limits        limits;
+    float                       *x, *normed, *mixed, *scratch, *gathered, *logits;
+    int32_t                     *positions;
+    weir_kv_segment             *kv, *warm;  /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
+    int32_t                     *kv_owner;
+    float                       *carry, *lse;
+    const weir_attention_watch **watches; /* [segments] */
+    weir_attention_mass_segment *mass;
+    char                        *open_rows;  /* [open_pages, n_kv_heads] of the layer with the largest */
+    void                       **open_table; /* [n_kv_heads, pages of each segment] */
+    weir_recurrent_segment      *recurrent; /* [MAX_ROUNDS, segments] */
+    weir_recurrent_round        *rounds;    /* [MAX_ROUNDS] */
+    weir_state_copy             *copies;    /* [MAX_ROUNDS, segments, 2] */
 };
 
 enum { MAX_ROUNDS = WEIR_BATCH_SNAPSHOTS + 1 };
@@ -66,6 +69,11 @@ static size_t open_pages(const weir_workspace_limits *limits)
     return (size_t)(pairs + (limits->rows - 2 * pairs) / WEIR_PAGE_TOKENS);
 }
 
+static int64_t most_kv_segments(const weir_model *model, const weir_workspace_limits *limits)
+{
+    return limits->segments * (limits->evicts ? most(model->shape.n_kv_heads, 1) : 1);
+}
+
 /* Lays the arrays out from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
 static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
 {
@@ -84,8 +92,12 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(gathered, (size_t)limits->logits * width);
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     PLACE(positions, rows);
-    PLACE(kv, limits->segments);
-    PLACE(warm, limits->has_disk ? limits->segments : 0);
+    PLACE(kv, most_kv_segments(model, limits));
+    PLACE(kv_owner, most_kv_segments(model, limits));
+    PLACE(warm, limits->has_disk ? most_kv_segments(model, limits) : 0);
+    PLACE(watches, limits->evicts ? limits->segments : 0);
+    PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
+    PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
     PLACE(carry, limits->has_disk ? rows * (size_t)(model->shape.n_heads * (2 + model->shape.head_dim)) : 0);
     const size_t open = most_open_bytes(model, limits), heads = (size_t)model->shape.n_kv_heads;
     PLACE(open_rows, open_pages(limits) * heads * open);
@@ -127,24 +139,51 @@ static void open_segment(weir_kv_segment *kv, void *const *own, size_t bytes, in
     *table += n_heads * kv->open_stride;
 }
 
-/* The segments as this layer sees them. */
-static void fill_segments(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l)
+/* Heads [first, end) have the same number of rows: all, where no row was ever dropped. */
+static int64_t end_of_equal(const int32_t *head_rows, int64_t first, int64_t n_heads)
 {
-    const size_t open = l->kv_index >= 0 ? open_bytes(model, batch->formats[l->kv_index], batch->sinks) : 0;
-    void       **open_table = w->open_table;
-    char        *open_rows = w->open_rows;
-    for (int32_t i = 0; i < batch->n_segments; i++) {
+    int64_t end = first + 1;
+    if (head_rows == NULL) return n_heads;
+    while (end < n_heads && head_rows[end] == head_rows[first]) end++;
+    return end;
+}
+
+static void keep_logits(weir_kv_segment *kv, const weir_attention_watch *watch, int64_t first_query_head)
+{
+    kv->logits = watch->logits != NULL ? watch->logits + first_query_head * watch->stride : NULL;
+    kv->logits_stride = watch->stride;
+}
+
+/* The segments as this layer sees them; returns their number. */
+static int64_t fill_segments(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l)
+{
+    const int64_t n_heads = model->shape.n_kv_heads, group = n_heads > 0 ? model->shape.n_heads / n_heads : 0;
+    const bool    has_window = l->options.window && model->shape.window > 0;
+    const size_t  open = l->kv_index >= 0 ? open_bytes(model, batch->formats[l->kv_index], batch->sinks) : 0;
+    void        **open_table = w->open_table;
+    char         *open_rows = w->open_rows;
+    int64_t       n = 0;
+    for (int32_t i = 0; i < batch->n_segments && l->kv_index >= 0; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
-        const int64_t                   table = l->kv_index * model->shape.n_kv_heads * segment->page_stride;
-        w->kv[i] = (weir_kv_segment){ .pages = l->kv_index >= 0 && segment->pages != NULL ? segment->pages + table : NULL,
-                                      .page_stride = segment->page_stride,
-                                      .first_row = segment->first_row,
-                                      .n_rows = segment->n_rows,
-                                      .n_past = segment->n_past };
-        if (open > 0 && segment->open != NULL)
-            open_segment(&w->kv[i], segment->open + l->kv_index * model->shape.n_kv_heads, open, model->shape.n_kv_heads, &open_table,
-                         &open_rows);
+        const int32_t *const            rows = segment->head_rows != NULL ? segment->head_rows + l->kv_index * n_heads : NULL;
+        for (int64_t first = 0, end; first < n_heads; first = end) {
+            const int64_t head = l->kv_index * n_heads + first;
+            end = end_of_equal(rows, first, n_heads);
+            w->kv_owner[n] = i;
+            w->kv[n] = (weir_kv_segment){ .pages = segment->pages != NULL ? segment->pages + head * segment->page_stride : NULL,
+                                          .page_stride = segment->page_stride,
+                                          .first_row = segment->first_row,
+                                          .n_rows = segment->n_rows,
+                                          .n_past = rows != NULL ? rows[first] : segment->n_past,
+                                          .first_head = (int32_t)first,
+                                          .n_heads = (int32_t)(end - first) };
+            if (segment->watch != NULL && !has_window) keep_logits(&w->kv[n], segment->watch, first * group);
+            if (open > 0 && segment->open != NULL)
+                open_segment(&w->kv[n], segment->open + head, open, end - first, &open_table, &open_rows);
+            n++;
+        }
     }
+    return n;
 }
 
 /* Rows [first, end) of a segment in round r: up to its r-th snapshot. */
@@ -219,6 +258,15 @@ static weir_kv_pair format_of(const weir_kv_pair *formats, const layer *l)
     return l->kv_index >= 0 ? formats[l->kv_index] : (weir_kv_pair){ WEIR_KV_F32, WEIR_KV_F32 };
 }
 
+/* NULL: nobody watches. */
+static const weir_attention_watch *const *fill_watches(const weir_workspace *w, const weir_batch *batch)
+{
+    bool any = false;
+    for (int32_t i = 0; i < batch->n_segments; i++) any = any || batch->segments[i].watch != NULL;
+    for (int32_t i = 0; any && i < batch->n_segments; i++) w->watches[i] = batch->segments[i].watch;
+    return any ? w->watches : NULL;
+}
+
 static weir_status run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
     const int64_t d = model->shape.d_model, n = batch->n_rows;
@@ -226,24 +274,28 @@ static weir_status run_layers(const weir_model *model, weir_workspace *w, const 
     if (batch->observe != NULL) batch->observe(batch->user, -1, w->x);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        fill_segments(w, model, batch, l);
-        const weir_step step = { .stream = model->stream,
-                                 .positions = w->positions,
-                                 .kv = w->kv,
-                                 .rounds = w->rounds,
-                                 .n_rounds = fill_rounds(w, model, batch, l),
-                                 .rope = model->rope,
-                                 .n_rows = n,
-                                 .n_segments = batch->n_segments,
-                                 .normed = w->normed,
-                                 .mixed = w->mixed,
-                                 .scratch = w->scratch,
-                                 .kv_format = format_of(batch->formats, l),
-                                 .sinks = batch->sinks,
-                                 .kv_layer = l->kv_index,
-                                 .source = batch->source,
-                                 .warm = w->warm,
-                                 .carry = w->carry };
+        const weir_step    step = { .stream = model->stream,
+                                    .positions = w->positions,
+                                    .n_kv = fill_segments(w, model, batch, l),
+                                    .kv = w->kv,
+                                    .kv_owner = w->kv_owner,
+                                    .rounds = w->rounds,
+                                    .n_rounds = fill_rounds(w, model, batch, l),
+                                    .rope = model->rope,
+                                    .n_rows = n,
+                                    .n_segments = batch->n_segments,
+                                    .normed = w->normed,
+                                    .mixed = w->mixed,
+                                    .scratch = w->scratch,
+                                    .kv_format = format_of(batch->formats, l),
+                                    .sinks = batch->sinks,
+                                    .kv_layer = l->kv_index,
+                                    .source = batch->source,
+                                    .warm = w->warm,
+                                    .carry = w->carry,
+                                    .watches = fill_watches(w, batch),
+                                    .lse = w->lse,
+                                    .mass = w->mass };
         WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
         WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
@@ -350,18 +402,18 @@ static weir_status write_noise(const weir_model *model, weir_workspace *w, const
     const weir_kv_pair format = format_of(batch->formats, l);
     fill_rows(k, w, batch, l->kv_index, 0, width);
     fill_rows(v, w, batch, l->kv_index, 1, width);
-    fill_segments(w, model, batch, l);
     return weir_kv_write(model->stream, &(weir_kv_write_args){ .k = k,
                                                                .v = v,
                                                                .segments = w->kv,
-                                                               .n_segments = batch->n_segments,
+                                                               .n_segments = fill_segments(w, model, batch, l),
                                                                .n_kv_heads = shape->n_kv_heads,
                                                                .key_dim = shape->head_dim,
                                                                .value_dim = shape->head_dim,
                                                                .k_stride = width,
                                                                .v_stride = width,
                                                                .k_format = format.k,
-                                                               .v_format = format.v });
+                                                               .v_format = format.v,
+                                                               .sinks = batch->sinks });
 }
 
 weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *workspace, const weir_batch *batch, weir_error *error)
@@ -378,6 +430,15 @@ weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *works
 }
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
+/* The kernels are asked for their scratch only, and read nothing. */
+static const weir_attention_watch *const *plan_watches(const weir_workspace *w, int32_t n_segments)
+{
+    static float                      nothing;
+    static const weir_attention_watch all = { .mass = &nothing, .below = &nothing, .last = &nothing, .stride = INT32_MAX };
+    for (int32_t i = 0; w->limits.evicts && i < n_segments; i++) w->watches[i] = &all;
+    return w->limits.evicts ? w->watches : NULL;
+}
+
 /* Segments of `each` rows at full depth, the last one of all that is left. */
 static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32_t n_segments, int32_t each, int32_t last)
 {
@@ -385,6 +446,7 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
     for (int32_t s = 0; s < n_segments; s++) {
         const int32_t n = s + 1 < n_segments ? each : last, n_past = w->limits.context > n ? w->limits.context - n : 0;
         w->kv[s] = (weir_kv_segment){ .first_row = s * each, .n_rows = n, .n_past = n_past };
+        w->kv_owner[s] = s;
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
     w->rounds[0] = (weir_recurrent_round){ .segments = w->recurrent };
@@ -393,6 +455,8 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
         const weir_step    step = { .stream = model->stream,
                                     .positions = w->positions,
                                     .kv = w->kv,
+                                    .kv_owner = w->kv_owner,
+                                    .n_kv = n_segments,
                                     .rounds = w->rounds,
                                     .n_rounds = 1,
                                     .rope = model->rope,
@@ -402,7 +466,10 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
                                     .mixed = w->mixed,
                                     .scratch = w->scratch,
                                     .kv_format = format_of(w->limits.formats, l),
-                                    .sinks = w->limits.sinks };
+                                    .sinks = w->limits.sinks,
+                                    .watches = plan_watches(w, n_segments),
+                                    .lse = w->lse,
+                                    .mass = w->mass };
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
     }
     return WEIR_OK;
@@ -427,9 +494,12 @@ static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_wor
 {
     const int32_t            rows = w->limits.rows;
     const weir_batch_segment whole = { .n_rows = rows, .n_past = w->limits.context > rows ? w->limits.context - rows : 0 };
-    const weir_batch         prefill = {
-                .segments = &whole, .n_segments = 1, .n_rows = rows, .n_logits = w->limits.logits, .formats = w->limits.formats
-    };
+    const weir_batch         prefill = { .segments = &whole,
+                                         .n_segments = 1,
+                                         .n_rows = rows,
+                                         .n_logits = w->limits.logits,
+                                         .formats = w->limits.formats,
+                                         .sinks = w->limits.sinks };
     weir_stream_set_planning(model->stream, true);
     weir_status status = run_layers(model, w, &prefill);
     if (status == WEIR_OK) status = plan_batches(model, w);

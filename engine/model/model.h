@@ -52,13 +52,15 @@ enum { WEIR_BATCH_SNAPSHOTS = 4 }; /* per segment, at most */
 
 /* One sequence's rows in a batch and its memory. */
 typedef struct weir_batch_segment {
-    int32_t      first_row, n_rows, n_past; /* tokens at positions n_past .. n_past + n_rows - 1 */
-    void *const *pages;                     /* [kv_layers, n_kv_heads, page_stride] */
-    int64_t      page_stride;
-    void *const *open; /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the format has none; NULL: none has */
-    float       *recurrent;                 /* weir_model_recurrent_bytes of this sequence */
-    const weir_batch_snapshot *snapshots;   /* [n_snapshots], `after` ascending; only where the model has recurrent memory */
-    int32_t                    n_snapshots;
+    int32_t        first_row, n_rows, n_past; /* tokens at positions n_past .. n_past + n_rows - 1 */
+    const int32_t *head_rows;               /* [kv_layers, n_kv_heads] rows that are there before the step; NULL: n_past in each */
+    void *const   *pages;                     /* [kv_layers, n_kv_heads, page_stride] */
+    int64_t        page_stride;
+    void *const   *open; /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the format has none; NULL: none has */
+    float         *recurrent;                 /* weir_model_recurrent_bytes of this sequence */
+    const weir_batch_snapshot  *snapshots;   /* [n_snapshots], `after` ascending; only where the model has recurrent memory */
+    int32_t                     n_snapshots;
+    const weir_attention_watch *watch; /* NULL: not watched */
 } weir_batch_segment;
 
 typedef struct weir_batch {
@@ -82,6 +84,7 @@ typedef struct weir_workspace_limits {
     const weir_kv_pair *formats; /* [kv_layers], borrowed: outlives the workspace */
     weir_kv_sinks       sinks;
     bool                has_disk; /* batches may have a source */
+    bool                evicts; /* segments may have head_rows and be watched */
 } weir_workspace_limits;
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */
 /* The scratch that the largest steps within these limits take; nothing is kept. */

@@ -5,6 +5,7 @@
  *   q, k    = rope(norm(q)), rope(norm(k)) k and v go to the KV pages
  *   out     = W_o (softmax(q K^T / sqrt(hd)) V * sigmoid(gate))                                                            */
 #include <math.h>
+#include <string.h>
 
 #include "engine/model/block.h"
 
@@ -91,21 +92,25 @@ static int64_t scratch_elements(const weir_shape *shape, const weir_block_option
 }
 
 /* Norm and RoPE of q or k in place: heads of `stride` elements in rows of `n_heads * stride`. */
-static weir_status norm_and_turn(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x,
-                                 const float *norm, int64_t n_heads, int64_t stride)
+static weir_status normalise(const weir_shape *shape, const weir_step *step, float *x, const float *norm, int64_t n_heads, int64_t stride)
 {
-    if (norm != NULL)
-        WEIR_TRY(weir_rmsnorm(step->stream, &(weir_rmsnorm_args){ .dst = x,
-                                                                  .src = x,
-                                                                  .weight = norm,
-                                                                  .n_rows = step->n_rows,
-                                                                  .n_groups = n_heads,
-                                                                  .dim = shape->head_dim,
-                                                                  .dst_stride = n_heads * stride,
-                                                                  .dst_group_stride = stride,
-                                                                  .src_stride = n_heads * stride,
-                                                                  .src_group_stride = stride,
-                                                                  .eps = (float)shape->norm_eps }));
+    if (norm == NULL) return WEIR_OK;
+    return weir_rmsnorm(step->stream, &(weir_rmsnorm_args){ .dst = x,
+                                                            .src = x,
+                                                            .weight = norm,
+                                                            .n_rows = step->n_rows,
+                                                            .n_groups = n_heads,
+                                                            .dim = shape->head_dim,
+                                                            .dst_stride = n_heads * stride,
+                                                            .dst_group_stride = stride,
+                                                            .src_stride = n_heads * stride,
+                                                            .src_group_stride = stride,
+                                                            .eps = (float)shape->norm_eps });
+}
+
+static weir_status turn(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x, int64_t n_heads,
+                        int64_t stride)
+{
     return weir_rope(step->stream, &(weir_rope_args){ .x = x,
                                                       .positions = step->positions,
                                                       .frequencies = step->rope.frequencies,
@@ -118,16 +123,18 @@ static weir_status norm_and_turn(const weir_shape *shape, const weir_block_optio
                                                       .pairing = options->rope });
 }
 
-/* A segment with pages on disk, range by range: any partition has the bits of one call. */
-static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece, int32_t segment)
+/* A segment with pages on disk, range by range: any partition has the bits of one call. It is a whole sequence: rows were dropped from none that has
+ * pages there. */
+static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece, int64_t segment)
 {
     weir_kv_segment rows = step->kv[segment];
+    const int32_t   sequence = step->kv_owner[segment];
     piece.segments = &rows;
     piece.n_segments = 1;
     piece.carry = step->carry;
     while (!piece.is_last) {
         weir_kv_range range;
-        step->source->take(step->source->user, step->kv_layer, segment, &range);
+        step->source->take(step->source->user, step->kv_layer, sequence, &range);
         rows.pages = range.pages;
         rows.page_stride = range.page_stride;
         piece.first_split = range.first_split;
@@ -140,6 +147,77 @@ static weir_status attend_in_ranges(const weir_step *step, weir_attention_args p
     return WEIR_OK;
 }
 
+/* ---- what is watched ------------------------------------------------------------------------------------------- */
+static const weir_attention_watch *watch_of(const weir_shape *shape, const weir_block_options *options, const weir_step *step,
+                                            int64_t sequence)
+{
+    const bool has_window = options->window && shape->window > 0;
+    return step->watches != NULL && !has_window ? step->watches[sequence] : NULL;
+}
+
+/* q [n_rows, H, stride] of the sequences that want it, before it is turned. */
+static void keep_plain(const weir_shape *shape, const weir_block_options *options, const weir_step *step, const float *q, int64_t stride)
+{
+    const size_t bytes = (size_t)shape->head_dim * sizeof(float);
+    for (int64_t i = 0; i < step->n_kv; i++) {
+        const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[i]);
+        if (watch == NULL || watch->plain == NULL || step->kv[i].first_head > 0) continue;
+        for (int64_t r = 0; r < step->kv[i].n_rows; r++)
+            for (int64_t h = 0; h < shape->n_heads; h++)
+                memcpy(watch->plain + (r * shape->n_heads + h) * shape->head_dim,
+                       q + ((step->kv[i].first_row + r) * shape->n_heads + h) * stride, bytes);
+    }
+}
+
+/* Queries of all rows. */
+typedef struct turned_queries {
+    const float *q;
+    int64_t      row_stride, head_stride;
+} turned_queries;
+
+/* What the rows of a sequence, segments [first, end), gave to those before them. */
+static weir_status find_mass(const weir_shape *shape, const weir_step *step, const weir_attention_watch *watch,
+                             const turned_queries *queries, int64_t first, int64_t end)
+{
+    const int64_t group = shape->n_heads / shape->n_kv_heads;
+    for (int64_t i = first; i < end; i++) {
+        const int64_t at = step->kv[i].first_head * group * watch->stride;
+        step->mass[i] = (weir_attention_mass_segment){ .rows = step->kv[i],
+                                                       .mass = watch->mass != NULL ? watch->mass + at : NULL,
+                                                       .below = watch->below != NULL ? watch->below + at : NULL,
+                                                       .last = watch->last != NULL ? watch->last + at : NULL,
+                                                       .stride = watch->stride };
+    }
+    return weir_attention_mass(step->stream, &(weir_attention_mass_args){ .q = queries->q,
+                                                                          .lse = step->lse,
+                                                                          .segments = step->mass + first,
+                                                                          .n_segments = end - first,
+                                                                          .n_heads = shape->n_heads,
+                                                                          .n_kv_heads = shape->n_kv_heads,
+                                                                          .key_dim = shape->head_dim,
+                                                                          .q_stride = queries->row_stride,
+                                                                          .q_head_stride = queries->head_stride,
+                                                                          .scale = 1.0f / sqrtf((float)shape->head_dim),
+                                                                          .k_format = step->kv_format.k,
+                                                                          .sinks = step->sinks });
+}
+
+/* Sequences that are watched, one by one: they may share what the mass goes to. */
+static weir_status show(const weir_shape *shape, const weir_block_options *options, const weir_step *step, const turned_queries *queries)
+{
+    for (int64_t first = 0, end; first < step->n_kv; first = end) {
+        const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[first]);
+        for (end = first + 1; end < step->n_kv && step->kv_owner[end] == step->kv_owner[first];) end++;
+        if (watch == NULL) continue;
+        if (watch->mass != NULL || watch->below != NULL || watch->last != NULL)
+            WEIR_TRY(find_mass(shape, step, watch, queries, first, end));
+        if (watch->seen == NULL) continue; /* only planned */
+        watch->seen(watch->user, step->kv_layer, queries->q + step->kv[first].first_row * queries->row_stride, queries->row_stride,
+                    queries->head_stride);
+    }
+    return WEIR_OK;
+}
+
 /* Segments whose pages are all in memory are one call. */
 static weir_status attend(const weir_step *step, const weir_attention_args *args)
 {
@@ -147,13 +225,13 @@ static weir_status attend(const weir_step *step, const weir_attention_args *args
     weir_attention_args         warm = *args;
     int32_t                     n_warm = 0;
     if (source == NULL) return weir_attention(step->stream, args);
-    for (int32_t i = 0; i < step->n_segments; i++)
-        if (!source->is_cold(source->user, step->kv_layer, i)) step->warm[n_warm++] = step->kv[i];
+    for (int64_t i = 0; i < step->n_kv; i++)
+        if (!source->is_cold(source->user, step->kv_layer, step->kv_owner[i])) step->warm[n_warm++] = step->kv[i];
     warm.segments = step->warm;
     warm.n_segments = n_warm;
     if (n_warm > 0) WEIR_TRY(weir_attention(step->stream, &warm));
-    for (int32_t i = 0; n_warm < step->n_segments && i < step->n_segments; i++)
-        if (source->is_cold(source->user, step->kv_layer, i)) WEIR_TRY(attend_in_ranges(step, *args, i));
+    for (int64_t i = 0; n_warm < step->n_kv && i < step->n_kv; i++)
+        if (source->is_cold(source->user, step->kv_layer, step->kv_owner[i])) WEIR_TRY(attend_in_ranges(step, *args, i));
     return WEIR_OK;
 }
 
@@ -164,9 +242,9 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     const int64_t        q_row = q_width(shape, options), kv_row = kv_width(shape, options), o_row = out_width(shape, options);
     const int64_t        q_head = options->q_gate ? 2 * hd : hd;
 
-    float *const q = step->scratch;    /* [n, H, hd (| gate)] */
-    float *const k = q + n * q_row;    /* [n, G, hd]          */
-    float *const v = k + n * kv_row;   /* [n, G, hd]          */
+    float *const q = step->scratch; /* [n, H, hd (| gate)] */
+    float *const k = q + n * q_row; /* [n, G, hd]          */
+    float *const v = k + n * kv_row; /* [n, G, hd]          */
     float *const out = v + n * kv_row; /* [n, H, hd]          */
 
     WEIR_TRY(weir_matmul(step->stream,
@@ -178,12 +256,15 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                               .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
                                                            { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
                                                            { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
-    WEIR_TRY(norm_and_turn(shape, options, step, q, w->q_norm, shape->n_heads, q_head));
-    WEIR_TRY(norm_and_turn(shape, options, step, k, w->k_norm, shape->n_kv_heads, hd));
+    WEIR_TRY(normalise(shape, step, q, w->q_norm, shape->n_heads, q_head));
+    WEIR_TRY(normalise(shape, step, k, w->k_norm, shape->n_kv_heads, hd));
+    if (step->watches != NULL) keep_plain(shape, options, step, q, q_head);
+    WEIR_TRY(turn(shape, options, step, q, shape->n_heads, q_head));
+    WEIR_TRY(turn(shape, options, step, k, shape->n_kv_heads, hd));
     WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = k,
                                                                 .v = v,
                                                                 .segments = step->kv,
-                                                                .n_segments = step->n_segments,
+                                                                .n_segments = step->n_kv,
                                                                 .n_kv_heads = shape->n_kv_heads,
                                                                 .key_dim = hd,
                                                                 .value_dim = hd,
@@ -195,7 +276,7 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     WEIR_TRY(attend(step, &(weir_attention_args){ .out = out,
                                                   .q = q,
                                                   .segments = step->kv,
-                                                  .n_segments = step->n_segments,
+                                                  .n_segments = step->n_kv,
                                                   .n_heads = shape->n_heads,
                                                   .n_kv_heads = shape->n_kv_heads,
                                                   .key_dim = hd,
@@ -207,7 +288,9 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                   .scale = 1.0f / sqrtf((float)hd),
                                                   .k_format = step->kv_format.k,
                                                   .v_format = step->kv_format.v,
-                                                  .sinks = step->sinks }));
+                                                  .sinks = step->sinks,
+                                                  .lse = step->watches != NULL ? step->lse : NULL }));
+    if (step->watches != NULL) WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
     if (options->q_gate)
         WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = out,
                                                                             .gate = q + hd,
