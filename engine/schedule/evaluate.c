@@ -36,6 +36,7 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
             return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (memory.host)%s%s", (int)(first + work.n_rows),
                                   why.text[0] != '\0' ? ": " : "", why.text);
         if (status != WEIR_OK) return weir_error_set(error, status, "%s", why.text);
+        WEIR_TRY(weir_runner_evict(runner, sequence, NULL, error));
         weir_runner_tend(runner, &work, 1);
         if (evaluation->visit != NULL) evaluation->visit(evaluation->user, first, work.n_rows, logits);
         if (is_last) evaluation->last = logits + (work.wanted == WEIR_LOGITS_ALL ? work.n_rows - 1 : 0) * weir_runner_n_vocab(runner);

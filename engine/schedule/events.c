@@ -39,8 +39,7 @@ void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
     if (c->is_ended) return;
     c->is_ended = true;
     c->job->n_ended++;
-    c->job->usage.n_rows += c->sequence->n_computed;
-    c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(c->sequence);
+    weir_choice_count(c);
     free_slot(c->job->service, c);
     (void)weir_job_emit(c->job, &(weir_event){ .type = WEIR_EVENT_CHOICE, .choice = c->index, .finish = finish, .token = stop_token });
 }
@@ -87,6 +86,8 @@ void weir_job_free(weir_job *job)
         free(job->choices[i].history.answer);
     }
     free(job->choices);
+    weir_keeping_close(job->keeping);
+    free((void *)job->request.policy);
     free((void *)job->request.prompt);
     free((void *)job->request.sampling.bias);
     free((void *)job->request.cache_salt);

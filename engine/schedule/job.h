@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/kv/keeping.h"
 #include "engine/kv/prefix.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/saver.h"
@@ -41,7 +42,9 @@ struct weir_job {
     atomic_bool   is_cancelled;
     int32_t       n_prompt_reported; /* prompt log-probabilities sent so far */
     int32_t       n_ended;
-    int32_t       row_limit;    /* of each choice */
+    weir_keeping *keeping;      /* NULL: every row stays; its texts are the choices' */
+    int32_t       row_limit;    /* of each choice: tokens that it may come to have */
+    int32_t       row_peak;     /* rows that it holds at once, at most */
     int64_t       choice_bytes; /* of KV that a choice may come to hold: what it counts with for its client's budget */
     weir_usage    usage;
     int64_t       submitted_ns, admitted_ns, prefilled_ns;
@@ -61,24 +64,25 @@ typedef struct service_call {
 } service_call;
 
 struct weir_service {
-    weir_service_info     info;
-    weir_runner          *runner;
-    weir_kv_store        *store;
-    weir_prefix          *prefix; /* NULL: nothing is kept */
-    weir_ledger          *ledger;
-    size_t                bytes, sampler_bytes; /* charged: arrays below, scratch */
-    slot                 *slots; /* [info.n_slots] */
-    weir_sequence        *guests[2]; /* of the sessions; NULL: there are none. Set before jobs come */
-    weir_saver           *saver; /* NULL: texts that are dropped are lost */
-    weir_work            *works; /* [info.n_slots] */
-    choice              **working; /* [info.n_slots]: whose work it is */
-    weir_job             *running; /* list */
-    weir_sampler_scratch *scratch;
-    const int32_t        *stop_ids; /* borrowed */
-    int32_t              *banned;   /* stop ids, for ignore_eos */
-    size_t                n_stop_ids;
-    int32_t               chunk, busy_chunk;
-    uint64_t              turns[CLIENT_TURNS], n_turns; /* when each client was served last; clients may share an entry */
+    weir_service_info          info;
+    weir_runner               *runner;
+    weir_kv_store             *store;
+    weir_prefix               *prefix; /* NULL: nothing is kept */
+    weir_ledger               *ledger;
+    size_t                     bytes, sampler_bytes; /* charged: arrays below, scratch */
+    slot                      *slots; /* [info.n_slots] */
+    weir_sequence             *guests[2]; /* of the sessions; NULL: there are none. Set before jobs come */
+    weir_saver                *saver; /* NULL: texts that are dropped are lost */
+    weir_work                 *works; /* [info.n_slots] */
+    choice                   **working; /* [info.n_slots]: whose work it is */
+    weir_job                  *running; /* list */
+    weir_sampler_scratch      *scratch;
+    const int32_t             *stop_ids; /* borrowed */
+    int32_t                   *banned;   /* stop ids, for ignore_eos */
+    size_t                     n_stop_ids;
+    int32_t                    chunk, busy_chunk;
+    const weir_service_policy *policy; /* NULL: there is none */
+    uint64_t                   turns[CLIENT_TURNS], n_turns; /* when each client was served last; clients may share an entry */
 
     pthread_t              thread;
     pthread_mutex_t        lock;
@@ -111,11 +115,18 @@ void weir_service_make_room(weir_service *service, int32_t n_works);
 bool weir_service_yield(weir_service *service,
                         int32_t       n_works); /* kept texts give up the pages that the works would copy; false: none could */
 
+/* eviction.c: policies. */
+WEIR_MUST_CHECK weir_status weir_job_open_keeping(weir_job *job, weir_error *error); /* of a checked request; sets row_peak */
+void                        weir_choice_watch(choice *c); /* its sequence begins */
+void                        weir_choice_count(choice *c); /* its sequence ends: what stayed goes to the usage */
+void                        weir_service_evict(weir_service *service, int32_t n_works); /* after a step: rows are dropped */
+
 /* service.c: runs it on the engine thread and waits for it. From any other thread. */
 void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user);
 
 /* step.c: admission, planning, one step. */
 void          weir_service_admit(weir_service *service);
 void          weir_service_step(weir_service *service);
+void          weir_choice_preempt(choice *c); /* it gives its pages up, to be computed again */
 weir_kv_pages weir_service_unclaimed_pages(const weir_service *service); /* free, or kept texts', less what running sequences will take */
 void          weir_service_publish(weir_service *service); /* what other threads may see of slots and pages */

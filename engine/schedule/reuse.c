@@ -11,7 +11,11 @@
 
 enum { GRID_ROWS = 4096, GRID_POINTS = 4 };
 
-static bool may_reuse(const choice *c) { return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL; }
+/* A text that lost rows is of no use to others. */
+static bool may_reuse(const choice *c)
+{
+    return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL && !c->sequence->table.is_cut;
+}
 
 void weir_choice_reuse(choice *c)
 {
@@ -20,7 +24,13 @@ void weir_choice_reuse(choice *c)
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored" : "not asked for";
         return;
     }
-    const weir_prefix_hit hit = weir_prefix_take(job->service->prefix, c->sequence, job->request.cache_salt, c->sequence->n_tokens - 1);
+    const int32_t unseen = c->sequence->keeping != NULL ? weir_keeping_unseen(c->sequence->keeping) : c->sequence->n_tokens;
+    if (unseen == 0) {
+        job->usage.reuse = "the KV policy has to see every token of the prompt";
+        return;
+    }
+    const int32_t         most = unseen < c->sequence->n_tokens ? unseen : c->sequence->n_tokens - 1;
+    const weir_prefix_hit hit = weir_prefix_take(job->service->prefix, c->sequence, job->request.cache_salt, most);
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
     job->usage.n_cached = hit.n_rows;
     job->usage.n_matched = hit.n_matched;
@@ -125,7 +135,10 @@ void weir_choice_share(choice *c)
 
 void weir_choice_keep(choice *c)
 {
-    if (!may_reuse(c)) return;
+    if (!may_reuse(c)) {
+        if (c->job->service->prefix != NULL) weir_choice_forget(c);
+        return;
+    }
     weir_prefix *const   prefix = c->job->service->prefix;
     weir_sequence *const sequence = c->sequence;
     const int32_t        end = sequence->n_computed;
@@ -158,15 +171,11 @@ void weir_choice_forget(choice *c)
 /* Pages that the works take: new ones, and copies of shared ones that they write into. */
 static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {
-    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    weir_kv_pages             n = { 0 };
+    weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < n_works; i++) {
-        const weir_sequence *const s = service->works[i].sequence;
-        const int64_t              end = s->n_computed + service->works[i].n_rows, last = s->n_computed / WEIR_PAGE_TOKENS;
-        const weir_kv_pages        grow = weir_kv_pages_of(spec, s->table.n_pages, (end + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS),
-                            copy = weir_kv_pages_of(spec, last, s->n_computed % WEIR_PAGE_TOKENS != 0 ? last + 1 : last);
-        n.sinks += grow.sinks + copy.sinks;
-        n.others += grow.others + copy.others;
+        const weir_kv_pages more = weir_kv_reserve_pages(&service->works[i].sequence->table, service->store, service->works[i].n_rows);
+        n.sinks += more.sinks;
+        n.others += more.others;
     }
     return n;
 }

@@ -6,11 +6,17 @@
 #include "engine/base/memory.h"
 #include "engine/kv/staging.h"
 
+/* A sequence of the step whose policy sees what attention gave to its rows. */
+typedef struct watched {
+    weir_attention_watch watch;
+    const weir_work     *work;
+} watched;
+
 struct weir_runner {
     const weir_model   *model;
     weir_workspace     *workspace;
     weir_ledger        *ledger;
-    void               *memory; /* of the three arrays */
+    void               *memory; /* of the four arrays */
     weir_runner_limits  limits;
     const weir_kv_pair *formats; /* [kv_layers] borrowed */
     weir_kv_sinks       sinks;
@@ -21,13 +27,16 @@ struct weir_runner {
     int32_t            *tokens;     /* [limits.rows] */
     int32_t            *logit_rows; /* [limits.logits] */
     weir_batch_segment *segments;   /* [limits.works] */
+    watched            *watched;    /* [limits.works] */
+    weir_kv_evictor    *evictor; /* NULL: no sequence has a policy */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;
 };
 
 size_t weir_runner_bytes(const weir_runner_limits *limits)
 {
-    return (size_t)limits->works * sizeof(weir_batch_segment) + ((size_t)limits->rows + (size_t)limits->logits) * sizeof(int32_t);
+    return (size_t)limits->works * (sizeof(weir_batch_segment) + sizeof(watched)) +
+           ((size_t)limits->rows + (size_t)limits->logits) * sizeof(int32_t);
 }
 
 /* ---- pages on disk, as attention sees them ---------------------------------------------------------------------- */
@@ -83,7 +92,8 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
     weir_status status = weir_ledger_alloc(ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error);
     if (status == WEIR_OK) {
         runner->segments = runner->memory; /* widest first */
-        runner->tokens = (int32_t *)(runner->segments + limits->works);
+        runner->watched = (watched *)(runner->segments + limits->works);
+        runner->tokens = (int32_t *)(runner->watched + limits->works);
         runner->logit_rows = runner->tokens + limits->rows;
     }
     const weir_workspace_limits space = { .rows = limits->rows,
@@ -92,7 +102,8 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
                                           .context = (int32_t)spec->max_rows,
                                           .formats = spec->formats,
                                           .sinks = spec->sinks,
-                                          .has_disk = spec->n_disk_pages > 0 };
+                                          .has_disk = spec->n_disk_pages > 0,
+                                          .evicts = spec->evicts };
     if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
     if (status == WEIR_OK) status = open_staging(runner, spec, error);
     if (status != WEIR_OK) {
@@ -146,6 +157,16 @@ static weir_status make_room(const weir_runner *runner, const weir_work *works, 
                                 blocks_wanted(works, n_works), error);
 }
 
+/* Attention to rows on disk cannot be seen a second time, and a prompt's pieces are. */
+static bool is_out_of_sight(const weir_work *work)
+{
+    const weir_sequence *const sequence = work->sequence;
+    if (sequence->keeping == NULL || work->n_rows == 1 || !weir_keeping_sees_mass(sequence->keeping)) return false;
+    for (int64_t p = 0; sequence->table.n_heads > 0 && p < sequence->table.n_pages; p++)
+        if (sequence->table.pages[p] != NULL && weir_kv_is_cold(sequence->store, sequence->table.pages[p])) return true;
+    return false;
+}
+
 /* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
 static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works)
 {
@@ -155,8 +176,38 @@ static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n
         if (status == WEIR_EFULL) return WEIR_EFULL;
         works[i].failed = status != WEIR_OK;
         if (works[i].failed) runner->problem = "its last KV page cannot be read back from the disk (memory.disk_dir); check that disk";
+        if (works[i].failed || !is_out_of_sight(&works[i])) continue;
+        works[i].failed = true;
+        runner->problem =
+            "its KV policy has to see the attention to every row, and memory.host has no room for all rows of the prompt; raise "
+            "it, set the policy's in_prompt, or choose another policy";
     }
     return WEIR_OK;
+}
+
+static void show(void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride)
+{
+    const watched *const      seen = user;
+    weir_sequence *const      sequence = seen->work->sequence;
+    const weir_policy_queries rows = { .data = queries, .n = seen->work->n_rows, .head_stride = head_stride, .row_stride = row_stride };
+    weir_keeping_see(sequence->keeping, &sequence->table, kv_layer, sequence->n_computed, &rows);
+}
+
+/* NULL: the sequence has no policy. */
+static const weir_attention_watch *watch(watched *place, const weir_work *work)
+{
+    if (work->sequence->keeping == NULL) return NULL;
+    const weir_keeping_view view = weir_keeping_view_of(work->sequence->keeping, work->n_rows);
+    *place = (watched){ .watch = { .logits = view.logits,
+                                   .mass = view.mass,
+                                   .below = view.below,
+                                   .last = view.last,
+                                   .stride = view.stride,
+                                   .plain = view.plain,
+                                   .seen = show,
+                                   .user = place },
+                        .work = work };
+    return &place->watch;
 }
 
 static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_works)
@@ -181,9 +232,12 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                                                                                        .stride = sequence->table.capacity,
                                                                                        .n_past = sequence->n_computed,
                                                                                        .n_rows = work->n_rows };
+        const weir_attention_watch *const watches = watch(&runner->watched[batch.n_segments], work);
         runner->segments[batch.n_segments++] = (weir_batch_segment){ .first_row = batch.n_rows,
                                                                      .n_rows = work->n_rows,
                                                                      .n_past = sequence->n_computed,
+                                                                     .head_rows = sequence->table.is_cut ? sequence->table.head_rows : NULL,
+                                                                     .watch = watches,
                                                                      .pages = (void *const *)sequence->table.pages,
                                                                      .page_stride = sequence->table.capacity,
                                                                      .open = (void *const *)sequence->table.open,
@@ -233,6 +287,7 @@ weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_wo
         if (works[i].failed) continue;
         sequence->n_computed += works[i].n_rows;
         weir_kv_commit(&sequence->table, works[i].n_rows);
+        if (sequence->keeping != NULL) weir_keeping_advance(sequence->keeping, works[i].n_rows, sequence->n_computed);
     }
     return n_failed < n_works ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
 }
@@ -254,6 +309,15 @@ weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *e
 weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks, weir_error *error)
 {
     return weir_tiers_make_room(store, &runner->company, NULL, 0, runner->limits.hot, n_blocks, error);
+}
+
+void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor) { runner->evictor = evictor; }
+
+weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, const weir_tend_room *room, weir_error *error)
+{
+    if (sequence->keeping == NULL) return WEIR_OK;
+    WEIR_ASSERT(runner->evictor != NULL);
+    return weir_tend(sequence, runner->evictor, room, error);
 }
 
 void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works)

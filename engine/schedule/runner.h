@@ -3,6 +3,7 @@
  * A step that fails commits nothing: KV rows stay invisible, but recurrent state and open rows may be torn, so the caller resets those sequences. */
 #pragma once
 #include "engine/kv/sequence.h"
+#include "engine/kv/tend.h"
 #include "engine/model/model.h"
 #include "engine/schedule/tiers.h"
 
@@ -50,6 +51,10 @@ void weir_runner_share(weir_runner *runner, const weir_company *company);
 WEIR_MUST_CHECK weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks, weir_error *error);
 /* Between steps: blocks of these sequences come back to memory where there is room to spare. */
 void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works);
+/* With what rows are dropped; borrowed, outlives the steps. NULL: no sequence has a policy. */
+void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
+/* After a step: the sequence drops the rows that its policy lets go (engine/kv/tend.h). */
+WEIR_MUST_CHECK weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, const weir_tend_room *room, weir_error *error);
 /* Why a work of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
 /* As weir_batch.observe, for the steps that follow; NULL ends it. */

@@ -96,6 +96,7 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
                                .store = parts->store,
                                .prefix = parts->prefix,
                                .ledger = parts->ledger,
+                               .policy = parts->policy,
                                .stop_ids = parts->stop_ids,
                                .n_stop_ids = parts->n_stop_ids,
                                .chunk = parts->chunk,
@@ -180,6 +181,8 @@ static weir_status check_request(const weir_service *service, const weir_request
         return weir_error_set(error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)", (int)request->n_choices,
                               (int)info->n_slots);
     WEIR_TRY(weir_service_check_budget(info, request->n_prompt, request->n_choices, error));
+    if (request->kv_budget < 0 || request->n_pinned < 0 || request->n_pinned > request->n_prompt)
+        return weir_error_set(error, WEIR_EINVAL, "kv_budget must not be negative, and no more than the prompt can be protected");
     if (request->max_tokens < 0 || request->min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)
@@ -227,7 +230,8 @@ static size_t job_bytes(const weir_service *service, const weir_request *request
     const size_t history = has_penalties(&request->sampling) ? 2 * sizeof(uint16_t) * (size_t)service->info.n_vocab : 0;
     return sizeof(weir_job) + (size_t)request->n_prompt * sizeof *request->prompt +
            request->sampling.n_bias * sizeof *request->sampling.bias + (request->cache_salt != NULL ? strlen(request->cache_salt) + 1 : 0) +
-           (request->session != NULL ? strlen(request->session) + 1 : 0) + (size_t)request->n_choices * (sizeof(choice) + history);
+           (request->session != NULL ? strlen(request->session) + 1 : 0) + (request->policy != NULL ? sizeof *request->policy : 0) +
+           (size_t)request->n_choices * (sizeof(choice) + history);
 }
 
 /* The last token of an answer is never computed. */
@@ -236,13 +240,18 @@ static void set_limits(weir_job *job)
     const weir_request *const r = &job->request;
     const int64_t             rows = r->n_prompt + (int64_t)r->max_tokens - (r->max_tokens > 0);
     job->row_limit = weir_service_row_limit(&job->service->info, r->n_choices);
-    job->choice_bytes = weir_service_kv_bytes(&job->service->info, rows < job->row_limit ? rows : job->row_limit);
+    job->row_peak = rows < job->row_limit ? (int32_t)rows : job->row_limit;
 }
 
-static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request)
+static weir_status no_memory(const weir_request *request, weir_error *error)
+{
+    return weir_error_set(error, WEIR_ENOMEM, "no memory for a request of %d tokens", (int)request->n_prompt);
+}
+
+static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request, weir_error *error)
 {
     weir_job *const job = calloc(1, sizeof *job);
-    if (job == NULL) return WEIR_ENOMEM;
+    if (job == NULL) return no_memory(request, error);
     job->service = service;
     job->request = *request;
     job->submitted_ns = weir_clock_ns();
@@ -251,14 +260,20 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
     job->request.sampling.bias = copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
     job->request.cache_salt = request->cache_salt != NULL ? strdup(request->cache_salt) : NULL;
     job->request.session = request->session != NULL ? strdup(request->session) : NULL;
+    job->request.policy = request->policy != NULL ? copy_of(request->policy, sizeof *request->policy) : NULL;
     job->choices = calloc((size_t)request->n_choices, sizeof *job->choices);
     weir_status status = WEIR_OK;
-    if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL) status = WEIR_ENOMEM;
+    if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL ||
+        (request->policy != NULL && job->request.policy == NULL))
+        status = no_memory(request, error);
     for (int32_t i = 0; status == WEIR_OK && i < request->n_choices; i++) {
         job->choices[i].job = job;
         job->choices[i].index = i;
         status = open_history(&job->choices[i], request, (size_t)service->info.n_vocab);
+        if (status != WEIR_OK) status = no_memory(request, error);
     }
+    if (status == WEIR_OK) status = weir_job_open_keeping(job, error);
+    job->choice_bytes = weir_service_kv_bytes(&service->info, job->row_peak);
     if (status != WEIR_OK)
         weir_job_free(job);
     else
@@ -274,10 +289,10 @@ weir_status weir_service_submit(weir_service *service, weir_job **out, const wei
     weir_error   why = { 0 };
     if (weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, bytes, &why) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no room for a request of %d tokens now: %s", (int)request->n_prompt, why.text);
-    weir_status status = make_job(&job, service, request);
+    weir_status status = make_job(&job, service, request, error);
     if (status != WEIR_OK) {
         weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, bytes);
-        return weir_error_set(error, status, "no memory for a request of %d tokens", (int)request->n_prompt);
+        return status == WEIR_EFULL ? WEIR_ENOMEM : status; /* a full ledger, not a full queue */
     }
     job->bytes = bytes;
     pthread_mutex_lock(&service->lock);

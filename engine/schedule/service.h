@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
+#include "engine/kv/policy.h"
 #include "engine/sample/sampler.h"
 
 #ifdef __cplusplus
@@ -33,6 +34,9 @@ enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 typedef struct weir_usage {
     int32_t     n_prompt, n_cached, n_answer; /* n_answer: over all choices */
     int64_t     n_rows, kv_bytes;
+    int64_t     n_evicted; /* rows of all choices that a policy dropped, in the mean of layers and heads; n_rows: those that stayed */
+    int64_t     kv_budget; /* rows that it may keep; 0: no policy */
+    const char *kv_policy; /* its name; NULL: none */
     int64_t     queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
     int32_t     n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
     const char *reuse;     /* why n_cached is not more, a static text */
@@ -54,38 +58,41 @@ typedef struct weir_event {
 typedef bool (*weir_event_callback)(void *user, const weir_event *event);
 
 typedef struct weir_request {
-    const int32_t      *prompt;              /* copied; [n_prompt], n_prompt >= 1 */
-    int32_t             n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
-    int32_t             n_choices;           /* >= 1, at most the slots; share the prompt's prefill */
-    int32_t             min_tokens;
-    bool                ignore_eos;          /* stop ids get -inf instead of ending the answer */
-    bool                want_logprobs, want_prompt_logprobs, cache_prompt;
-    int32_t             n_top_logprobs;      /* 0 .. WEIR_TOP_LOGPROBS */
-    weir_sampling       sampling;            /* bias list is copied */
-    const char         *cache_salt;          /* NULL: none; copied */
-    int32_t             client;              /* whose request it is: clients take turns, whoever has the fewest running goes first */
-    const char         *session;             /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
-    int32_t             turn_starts[WEIR_TURN_STARTS]; /* prompt positions before which states are worth keeping; 0: none */
-    weir_event_callback callback;
-    void               *user;
+    const int32_t             *prompt;              /* copied; [n_prompt], n_prompt >= 1 */
+    int32_t                    n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
+    int32_t                    n_choices;           /* >= 1, at most the slots; share the prompt's prefill */
+    int32_t                    min_tokens;
+    bool                       ignore_eos;          /* stop ids get -inf instead of ending the answer */
+    bool                       want_logprobs, want_prompt_logprobs, cache_prompt;
+    int32_t                    n_top_logprobs;      /* 0 .. WEIR_TOP_LOGPROBS */
+    weir_sampling              sampling;            /* bias list is copied */
+    const char                *cache_salt;          /* NULL: none; copied */
+    int32_t                    client; /* whose request it is: clients take turns, whoever has the fewest running goes first */
+    const weir_policy_options *policy; /* NULL: the service's, which may be none; copied */
+    int64_t                    kv_budget; /* rows that it keeps; 0: the service's */
+    int32_t                    n_pinned; /* so many first rows stay */
+    const char                *session; /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
+    int32_t                    turn_starts[WEIR_TURN_STARTS]; /* prompt positions before which states are worth keeping; 0: none */
+    weir_event_callback        callback;
+    void                      *user;
 } weir_request;
 
 typedef struct weir_service_info {
     const char *model_name;
     int32_t     n_vocab, n_valid_vocab, d_model, n_layers; /* n_valid: ids that may be drawn */
-    int32_t     window;               /* prompt + answer tokens per sequence */
+    int32_t     window; /* prompt + answer tokens per sequence */
     int32_t     trained_context;
     int32_t     n_slots, queue_limit;
     int64_t     n_parameters, model_bytes;
     int64_t     kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
-    int64_t     kv_disk_pages;        /* of kv_pages_total, on disk at most */
-    int64_t     kv_bytes_per_token;   /* over all layers and heads, past the sinks */
+    int64_t     kv_disk_pages; /* of kv_pages_total, on disk at most */
+    int64_t     kv_bytes_per_token; /* over all layers and heads, past the sinks */
     int64_t     kv_sink_pages, kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
-    int64_t     kv_open_bytes;        /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
-    int64_t     recurrent_bytes;      /* per sequence, whatever its length */
+    int64_t     kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
+    int64_t     recurrent_bytes; /* per sequence, whatever its length */
     const char *kv_format, *k_format, *v_format, *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t     wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
-    bool        kv_is_lossy;          /* some layer keeps less than 16-bit floats */
+    bool        kv_is_lossy; /* some layer keeps less than 16-bit floats */
     int64_t     kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
 } weir_service_info;
 
@@ -133,16 +140,26 @@ typedef struct weir_service_sequence { /* one that has a slot */
     int64_t kv_bytes, kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
 } weir_service_sequence;
 
+/* How requests may let go of rows (engine/kv/keeping.h). */
+typedef struct weir_service_policy {
+    weir_policy_options     options; /* for those that name none */
+    int64_t                 budget; /* rows; 0: all */
+    weir_policy_shape       shape; /* of the model; max_rows is the window */
+    const int32_t          *layers; /* [shape.n_layers] their numbers in the store */
+    const weir_calibration *calibration; /* of the model's queries; NULL: there is none */
+} weir_service_policy;
+
 /* What the engine hands over: all borrowed, all outlive the service. */
 typedef struct weir_service_parts {
-    weir_service_info     info; /* model_name is copied */
-    struct weir_runner   *runner;
-    struct weir_kv_store *store;
-    struct weir_prefix   *prefix; /* NULL: nothing is reused */
-    struct weir_ledger   *ledger;
-    const int32_t        *stop_ids;
-    size_t                n_stop_ids;
-    int32_t               chunk; /* rows of prefill per step, a multiple of 64 */
+    weir_service_info          info; /* model_name is copied */
+    struct weir_runner        *runner;
+    struct weir_kv_store      *store;
+    struct weir_prefix        *prefix; /* NULL: nothing is reused */
+    struct weir_ledger        *ledger;
+    const int32_t             *stop_ids;
+    size_t                     n_stop_ids;
+    int32_t                    chunk; /* rows of prefill per step, a multiple of 64 */
+    const weir_service_policy *policy; /* NULL: every row stays, whatever requests say */
 } weir_service_parts;
 
 /* Opens the slots and starts the engine thread. */

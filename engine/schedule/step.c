@@ -33,6 +33,16 @@ static weir_kv_pages free_pages(const weir_service *service)
     return (weir_kv_pages){ .sinks = free.sinks + kept.sinks, .others = free.others + kept.others };
 }
 
+/* Rows that a choice holds when its tokens are computed. */
+static int64_t rows_to_come(const choice *c)
+{
+    const weir_sequence *const s = c->sequence;
+    const int64_t              rows = s->table.n_rows + s->n_tokens - s->n_computed;
+    return c->job->keeping != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
+}
+
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
 /* Free pages less those that the tokens of running sequences will still take: who was let in must not find them gone. */
 weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
 {
@@ -41,7 +51,7 @@ weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
-        const int64_t       all = (c->sequence->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        const int64_t       all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages wanted = weir_kv_pages_of(spec, c->sequence->table.n_pages, all);
         n.sinks -= wanted.sinks;
         n.others -= wanted.others;
@@ -59,7 +69,8 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 
 static bool fits(weir_service *service, const weir_job *job)
 {
-    return free_slots(service) >= job->request.n_choices && !any_stalled(service) && has_room(service, job->request.n_prompt, 1);
+    return free_slots(service) >= job->request.n_choices && !any_stalled(service) &&
+           has_room(service, least(job->request.n_prompt, job->row_peak), 1);
 }
 
 static void take_slot(weir_service *service, choice *c)
@@ -72,6 +83,7 @@ static void take_slot(weir_service *service, choice *c)
     free_one->owner = c;
     c->sequence = &free_one->sequence;
     c->is_waiting = c->index > 0;
+    weir_choice_watch(c);
     if (c->is_waiting) return;
     memcpy(c->sequence->tokens, c->job->request.prompt, (size_t)c->job->request.n_prompt * sizeof(int32_t));
     c->sequence->n_tokens = c->job->request.n_prompt;
@@ -212,9 +224,12 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
     const weir_sequence *const sequence = c->sequence;
     const int32_t              most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
     int32_t                    chunk = others_decode ? service->busy_chunk : service->chunk;
+    if (sequence->keeping != NULL && weir_keeping_wants_grid(sequence->keeping)) chunk = service->busy_chunk; /* whoever else runs */
+    if (sequence->keeping != NULL && sequence->n_computed >= c->job->request.n_prompt) return 1; /* an answer again, as it was */
     if (c->job->request.want_prompt_logprobs && chunk > most) chunk = most;
     int32_t end = (sequence->n_computed / chunk + 1) * chunk;
     if (end > sequence->n_tokens) end = sequence->n_tokens;
+    if (sequence->keeping != NULL && end > c->job->request.n_prompt) end = c->job->request.n_prompt;
     return end - sequence->n_computed;
 }
 
@@ -260,14 +275,15 @@ static void resume_stalled(weir_service *service)
             choice *const c = service->slots[i].owner;
             if (c != NULL && c->is_stalled && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
         }
-        if (oldest == NULL || !has_room(service, oldest->sequence->n_tokens, WEIR_PAGE_TOKENS)) return;
+        if (oldest == NULL || !has_room(service, least(oldest->sequence->n_tokens, oldest->job->row_peak), WEIR_PAGE_TOKENS)) return;
         oldest->is_stalled = false;
         weir_choice_reuse(oldest);
     }
 }
 
-static void preempt(weir_service *service, choice *c)
+void weir_choice_preempt(choice *c)
 {
+    weir_service *const service = c->job->service;
     pthread_mutex_lock(&service->lock);
     service->stats.preemptions++;
     pthread_mutex_unlock(&service->lock);
@@ -490,7 +506,7 @@ void weir_service_step(weir_service *service)
         if (victim == NULL && !weir_service_yield(service, n_works))
             break; /* a lone sequence always fits: the window is at most the pool */
         if (victim != NULL) {
-            preempt(service, victim);
+            weir_choice_preempt(victim);
             n_works = plan(service);
         }
         if (n_works == 0) return;
@@ -508,6 +524,7 @@ void weir_service_step(weir_service *service)
         if (c != NULL && !c->is_ended) take_result(service, c, &service->works[i], logits);
     }
     finish_ended_jobs(service);
+    weir_service_evict(service, n_works);
     weir_runner_tend(service->runner, service->works, n_works);
     count_step(service, n_works);
 }

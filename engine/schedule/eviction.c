@@ -1,0 +1,131 @@
+/* engine/schedule/eviction.c - policies of requests: opened when a job is made, told of its sequences, carried out after each step. */
+#include <inttypes.h>
+
+#include "engine/schedule/job.h"
+
+/* ---- a request's policy ------------------------------------------------------------------------------------------------- */
+static const weir_policy_options *options_of(const weir_job *job)
+{
+    const weir_service_policy *const policy = job->service->policy;
+    if (job->request.policy != NULL) return job->request.policy;
+    return policy != NULL ? &policy->options : NULL;
+}
+
+/* A budget that alone takes more than a client or a request may hold. */
+static weir_status check_bytes(const weir_service_info *info, int64_t budget, int32_t n_choices, weir_error *error)
+{
+    const int64_t     bytes = n_choices * weir_service_kv_bytes(info, budget);
+    const int64_t     caps[] = { info->kv_per_request, info->kv_per_client };
+    const char *const keys[] = { "one request (server.kv_per_request)", "one key (server.kv_per_key)" };
+    for (int i = 0; i < 2; i++)
+        if (caps[i] > 0 && bytes > caps[i])
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "kv_budget_exceeded: kv_budget = %" PRId64 " rows take %" PRId64
+                                  " bytes of KV for %d choices, and %s may "
+                                  "hold %" PRId64 "; ask for fewer rows",
+                                  budget, bytes, (int)n_choices, keys[i], caps[i]);
+    return WEIR_OK;
+}
+
+static weir_status check(const weir_job *job, int64_t budget, weir_error *error)
+{
+    const weir_service_info *const info = &job->service->info;
+    if (budget < 1)
+        return weir_error_set(error, WEIR_EINVAL, "kv_policy \"%s\" needs kv_budget, the number of rows that each KV head keeps",
+                              weir_policy_name(options_of(job)));
+    if (budget > info->window)
+        return weir_error_set(error, WEIR_EINVAL,
+                              "kv_budget is %" PRId64 " rows, and no sequence has more than the window of %d; ask for fewer", budget,
+                              (int)info->window);
+    return check_bytes(info, budget, job->request.n_choices, error);
+}
+
+weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
+{
+    const weir_request *const        request = &job->request;
+    const weir_service_policy *const own = job->service->policy;
+    const weir_policy_options *const options = options_of(job);
+    const int64_t                    budget = request->kv_budget > 0 || own == NULL ? request->kv_budget : own->budget;
+    const int64_t                    rows = request->n_prompt + (int64_t)request->max_tokens;
+    if (options == NULL || weir_policy_is_full(options)) {
+        if (request->kv_budget <= 0) return WEIR_OK;
+        return weir_error_set(error, WEIR_EINVAL, "kv_budget is given, but no policy says which rows stay: set kv_policy");
+    }
+    if (own == NULL)
+        return weir_error_set(error, WEIR_EINVAL, "kv_policy \"%s\": this model has no KV rows that a policy could drop",
+                              weir_policy_name(options));
+    WEIR_TRY(check(job, budget, error));
+    weir_keeping_options wish = { .policy = options,
+                                  .budget = budget,
+                                  .shape = own->shape,
+                                  .layers = own->layers,
+                                  .calibration = own->calibration,
+                                  .n_texts = request->n_choices,
+                                  .n_new = job->service->chunk,
+                                  .n_prompt = request->n_prompt,
+                                  .n_pinned = request->n_pinned };
+    wish.shape.max_rows = rows < job->row_limit ? rows : job->row_limit;
+    const weir_status status = weir_keeping_open(&job->keeping, &wish, job->service->ledger, error);
+    if (status == WEIR_ECONFIG || status == WEIR_EUNSUPPORTED || status == WEIR_EMISMATCH) return WEIR_EINVAL; /* the request's, not ours */
+    if (status != WEIR_OK) return status;
+    job->row_peak = (int32_t)weir_keeping_peak(job->keeping);
+    job->usage.kv_policy = weir_policy_name(options);
+    job->usage.kv_budget = budget;
+    return WEIR_OK;
+}
+
+/* ---- its sequences -------------------------------------------------------------------------------------------------------- */
+void weir_choice_watch(choice *c)
+{
+    const weir_request *const request = &c->job->request;
+    if (c->job->keeping != NULL) c->sequence->keeping = weir_keeping_begin(c->job->keeping, c->index, request->n_prompt, request->n_pinned);
+}
+
+void weir_choice_count(choice *c)
+{
+    weir_service *const  service = c->job->service;
+    weir_sequence *const sequence = c->sequence;
+    weir_keeping_count   n = { .live = sequence->n_computed };
+    if (sequence->keeping != NULL) n = weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    c->job->usage.n_rows += n.live;
+    c->job->usage.n_evicted += n.evicted;
+    c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
+    pthread_mutex_lock(&service->lock);
+    service->stats.evicted_tokens += n.evicted;
+    pthread_mutex_unlock(&service->lock);
+}
+
+/* ---- after a step ----------------------------------------------------------------------------------------------------------- */
+/* First kept texts go that nobody uses, then the text's own copy in the index. */
+static bool make_room(void *user, const weir_sequence *sequence, weir_kv_pages pages)
+{
+    weir_service *const service = user;
+    if (service->prefix == NULL) return false;
+    const weir_kv_pages free = weir_kv_store_free(service->store);
+    if (!weir_kv_pages_fit(pages, free) && weir_prefix_reclaim(service->prefix, pages)) return true;
+    return weir_prefix_leave(service->prefix, sequence);
+}
+
+static void fail(weir_service *service, choice *c, int32_t n_works, weir_status status, const char *message)
+{
+    weir_job *const job = c->job;
+    for (int32_t i = 0; i < job->request.n_choices; i++) job->choices[i].is_torn = true;
+    for (int32_t i = 0; i < n_works; i++)
+        if (service->working[i] != NULL && service->working[i]->job == job) service->working[i] = NULL;
+    weir_job_finish(job, status, message);
+}
+
+void weir_service_evict(weir_service *service, int32_t n_works)
+{
+    const weir_tend_room room = { .make = make_room, .user = service };
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        choice *const c = service->slots[i].owner;
+        weir_error    error = { 0 };
+        if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->keeping == NULL) continue;
+        const weir_status status = weir_runner_evict(service->runner, c->sequence, &room, &error);
+        if (status == WEIR_EFULL)
+            weir_choice_preempt(c);
+        else if (status != WEIR_OK)
+            fail(service, c, n_works, status, error.text);
+    }
+}

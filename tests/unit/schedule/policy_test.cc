@@ -1,0 +1,234 @@
+/* Policies in the step: budgets hold, and what a sequence keeps follows from its own text alone. */
+#include <memory>
+
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+using support::Service;
+
+struct Method {
+    const char *name, *options;
+    int         budget;
+};
+
+/* With windows and lags that fit prompts of a few hundred tokens. */
+const Method methods[] = {
+    { "sinks", "sinks=4,every=1", 48 },
+    { "h2o", "sinks=2,recent=16,every=4", 48 },
+    { "scissorhands", "recent=16,every=4,history=64", 48 },
+    { "snapkv", "window=8,every=16", 48 },
+    { "rkv", "window=8,every=16,recent=8", 48 },
+    { "tova", "every=1", 48 },
+    { "keydiff", "every=8", 48 },
+    { "knorm", "every=8", 48 },
+    { "expected", "every=8", 48 },
+    { "lagkv", "lag=16,every=16", 64 },
+    { "random", "every=8", 48 },
+    { "duo", "sinks=4,recent=28,every=1,heads=0:0", 48 },
+};
+
+class Policy : public Service {
+  protected:
+    weir_policy_options options(const Method &method, const std::string &more = "")
+    {
+        weir_policy_options out;
+        weir_error          error = {};
+        EXPECT_EQ(weir_policy_options_default(&out, method.name, &error), WEIR_OK) << error.text;
+        EXPECT_EQ(weir_policy_options_set(&out, method.options, &error), WEIR_OK) << error.text;
+        EXPECT_EQ(weir_policy_options_set(&out, more.c_str(), &error), WEIR_OK) << error.text;
+        return out;
+    }
+    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget, int n_choices = 1,
+                                bool cache = false)
+    {
+        auto call = std::make_unique<Call>(ids, max_tokens_);
+        call->request.policy = policy;
+        call->request.kv_budget = budget;
+        call->request.n_choices = n_choices;
+        call->request.cache_prompt = cache;
+        call->request.sampling.temperature = 0;
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        return call;
+    }
+    std::unique_ptr<Call> run(const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget, int n_choices = 1,
+                              bool cache = false)
+    {
+        auto call = begin(ids, policy, budget, n_choices, cache);
+        call->wait();
+        EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        return call;
+    }
+    int     max_tokens_ = 24;
+    int64_t preemptions_ = 0;
+    void    close()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+};
+
+TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        open(model, 4);
+        const auto text = prompt(1, 230);
+        for (const Method &method : methods) {
+            const weir_policy_options policy = options(method);
+            const auto                alone = run(text, &policy, method.budget);
+            const bool                is_duo = method.name == std::string("duo");
+            EXPECT_GT(alone->usage.n_evicted, 0) << method.name;
+            EXPECT_EQ(alone->usage.n_rows + alone->usage.n_evicted, 230 + 23) << method.name;
+            if (!is_duo) EXPECT_LE(alone->usage.n_rows, method.budget + 16) << method.name;
+            EXPECT_STREQ(alone->usage.kv_policy, method.name);
+            EXPECT_EQ(alone->usage.kv_budget, method.budget);
+            const auto other = begin(prompt(2, 300), nullptr, 0);
+            const auto same = begin(text, &policy, method.budget);
+            const auto random = options(methods[10]);
+            const auto third = begin(prompt(3, 130), &random, 40);
+            for (const auto *const call : { &other, &same, &third }) (*call)->wait();
+            EXPECT_EQ(same->tokens[0], alone->tokens[0]) << model << " " << method.name;
+            const auto two = run(text, &policy, method.budget, 2);
+            EXPECT_EQ(two->tokens[0], alone->tokens[0]) << model << " " << method.name;
+            EXPECT_EQ(two->tokens[1], alone->tokens[0]) << model << " " << method.name;
+            for (const auto *const call : { &alone, &other, &same, &third, &two }) (*call)->release();
+        }
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        close();
+    }
+}
+
+TEST_F(Policy, ABudgetThatHoldsEverythingChangesNothing)
+{
+    open("tq", 2);
+    const auto text = prompt(4, 200);
+    const auto full = run(text, nullptr, 0);
+    for (const Method &method : methods) {
+        if (method.name == std::string("duo")) continue; /* its budget is sinks and recent rows */
+        const weir_policy_options policy = options(method);
+        const auto                call = run(text, &policy, 300);
+        EXPECT_EQ(call->tokens[0], full->tokens[0]) << method.name;
+        EXPECT_EQ(call->usage.n_evicted, 0) << method.name;
+        call->release();
+    }
+    full->release();
+}
+
+TEST_F(Policy, PromptsThatAreEvictedFromAsTheyComeHoldLess)
+{
+    open("tq", 4);
+    for (const Method &method : methods) {
+        if (method.name == std::string("duo")) continue;
+        const weir_policy_options policy = options(method, "in_prompt=true");
+        const auto                text = prompt(5, 400);
+        const auto                alone = run(text, &policy, 64);
+        const auto                other = begin(prompt(6, 300), nullptr, 0);
+        const auto                same = begin(text, &policy, 64);
+        other->wait();
+        same->wait();
+        EXPECT_EQ(same->tokens[0], alone->tokens[0]) << method.name;
+        EXPECT_LE(alone->usage.n_rows, 64 + 16) << method.name;
+        for (const auto *const call : { &alone, &other, &same }) (*call)->release();
+    }
+}
+
+TEST_F(Policy, WarmAnswersAreColdAnswers)
+{
+    open("qwen3", 2);
+    const auto text = prompt(7, 230);
+    for (const Method &method : methods) {
+        const weir_policy_options policy = options(method);
+        const auto                cold = run(text, &policy, method.budget);
+        const auto                keeps = run(text, nullptr, 0, 1, true);
+        const auto                warm = run(text, &policy, method.budget, 1, true);
+        EXPECT_EQ(warm->tokens[0], cold->tokens[0]) << method.name << ", " << warm->usage.n_cached << " cached";
+        const bool sees_all =
+            method.name == std::string("h2o") || method.name == std::string("scissorhands") || method.name == std::string("expected");
+        EXPECT_EQ(warm->usage.n_cached == 0, sees_all) << method.name;
+        const auto again = run(text, nullptr, 0, 1, true);
+        EXPECT_EQ(again->tokens[0], keeps->tokens[0]) << "eviction touched rows that others share: " << method.name;
+        for (const auto *const call : { &cold, &keeps, &warm, &again }) (*call)->release();
+    }
+}
+
+// A pool that holds too little for all: who is preempted comes to the same answer. The policy is the service's: its memory is planned.
+TEST_F(Policy, PreemptedTextsAnswerAlike)
+{
+    const auto text = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
+    max_tokens_ = 150; /* six texts begin, and grow until they are evicted from */
+    for (const char *const name : { "sinks", "h2o", "snapkv", "keydiff" }) {
+        const std::string               policy = std::string("kv.policy.name=") + name;
+        const std::vector<const char *> more = { policy.c_str(), "kv.policy.budget=150", "kv.policy.options=every=16", "kv.reuse=off" };
+        open("qwen3", 6, nullptr, 512, 0, more);
+        std::vector<std::vector<int32_t>> alone;
+        for (int i = 0; i < 6; i++) {
+            const auto call = run(text(i), nullptr, 0);
+            EXPECT_GT(call->usage.n_evicted, 0) << name;
+            alone.push_back(call->tokens[0]);
+            call->release();
+        }
+        const weir_plan   plan = *weir_engine_plan_of(engine_);
+        const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
+        close();
+        open("qwen3", 6, memory.c_str(), 512, 0, more);
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < 6; i++) calls.push_back(begin(text(i), nullptr, 0));
+        for (size_t i = 0; i < 6; i++) {
+            calls[i]->wait();
+            EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;
+            EXPECT_EQ(calls[i]->tokens[0], alone[i]) << name << " " << i;
+            calls[i]->release();
+        }
+        weir_service_stats stats;
+        weir_service_stats_of(service_, &stats);
+        preemptions_ += stats.preemptions;
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        close();
+    }
+    EXPECT_GT(preemptions_, 0);
+}
+
+TEST_F(Policy, PinnedRowsStay)
+{
+    open("tq", 2);
+    const weir_policy_options policy = options({ "random", "every=8", 48 });
+    Call                      call(prompt(8, 230));
+    call.request.policy = &policy;
+    call.request.kv_budget = 32;
+    call.request.n_pinned = 100;
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+    call.wait();
+    EXPECT_EQ(call.status, WEIR_OK) << call.message;
+    EXPECT_GE(call.usage.n_rows, 100);
+    EXPECT_LE(call.usage.n_rows, 100 + 32 + 8);
+}
+
+TEST_F(Policy, WhatCannotBeIsRefused)
+{
+    open("tq", 2);
+    const weir_policy_options h2o = options(methods[1]), full = options({ "full", "", 0 });
+    const auto                refused = [&](const weir_policy_options *policy, int64_t budget, int32_t pinned, const char *says) {
+        Call call(prompt(9, 100));
+        call.request.policy = policy;
+        call.request.kv_budget = budget;
+        call.request.n_pinned = pinned;
+        weir_error error = {};
+        EXPECT_NE(call.submit(service_, &error), WEIR_OK);
+        EXPECT_NE(std::string(error.text).find(says), std::string::npos) << error.text;
+    };
+    refused(&h2o, 0, 0, "needs kv_budget");
+    refused(&h2o, -1, 0, "must not be negative");
+    refused(&h2o, 513, 0, "window of 512");
+    refused(&h2o, 10, 0, "leaves it no choice");
+    refused(&h2o, 48, 101, "no more than the prompt");
+    refused(nullptr, 48, 0, "set kv_policy");
+    refused(&full, 48, 0, "set kv_policy");
+    const weir_policy_options tri = options({ "triattention", "", 0 });
+    refused(&tri, 200, 0, "statistics");
+    close();
+    open("mistral", 2);
+    refused(&h2o, 48, 0, "no KV rows that a policy could drop");
+}
+
+} // namespace
