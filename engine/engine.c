@@ -24,6 +24,8 @@ struct weir_engine {
     weir_kv_pair          *kv_formats; /* [layers with KV] */
     weir_kv_store         *store;
     weir_prefix           *prefix; /* NULL: kv.reuse is off, or there is no service */
+    weir_policies          policies;
+    weir_kv_evictor       *evictor; /* NULL: there is nothing to evict */
     weir_runner           *runner;
     weir_tokenizer        *tokenizer;
     weir_chat_template    *chat;
@@ -186,6 +188,17 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
                            .disk_folder = disk_folder(&engine->config) };
 }
 
+static weir_identity_parts identity_parts(const weir_engine *engine, const weir_kv_spec *spec)
+{
+    return (weir_identity_parts){ .config = &engine->config,
+                                  .directory = engine->directory,
+                                  .model = engine->model,
+                                  .tokenizer = engine->tokenizer,
+                                  .spec = spec,
+                                  .formats = &engine->kv_choice,
+                                  .f32_activations = engine->f32_activations };
+}
+
 /* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
 static weir_status prepare(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
 {
@@ -193,10 +206,14 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     WEIR_TRY(paid_by(engine, WEIR_ACCOUNT_TOKENIZER, &engine->tokenizer_payer, open_text, error));
     *spec = kv_spec(engine);
     WEIR_TRY(plan_disk(engine, options, spec, error));
+    const weir_identity_parts identity = identity_parts(engine, spec);
+    WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
+    spec->evicts = weir_policies_are_there(&engine->policies);
     const weir_plan_parts parts = { .config = &engine->config,
                                     .model = engine->model,
                                     .spec = spec,
                                     .formats = &engine->kv_choice,
+                                    .policies = &engine->policies,
                                     .cap = weir_ledger_cap(engine->ledger, WEIR_TIER_HOST),
                                     .tokenizer = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER),
                                     .other = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER),
@@ -235,6 +252,7 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
                                       .store = engine->store,
                                       .ledger = engine->ledger,
                                       .chunk = (int32_t)engine->config.batch.chunk,
+                                      .policy = weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL,
                                       .info = { .model_name = engine->plan.model,
                                                 .n_vocab = (int32_t)shape->n_vocab,
                                                 .n_valid_vocab = (int32_t)shape->n_vocab,
@@ -278,13 +296,7 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
 static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
 {
     if (!weir_plan_has_sessions(&engine->config, spec, true)) return WEIR_OK;
-    const weir_identity_parts parts = { .config = &engine->config,
-                                        .directory = engine->directory,
-                                        .model = engine->model,
-                                        .tokenizer = engine->tokenizer,
-                                        .spec = spec,
-                                        .formats = &engine->kv_choice,
-                                        .f32_activations = engine->f32_activations };
+    const weir_identity_parts parts = identity_parts(engine, spec);
     const int32_t             share = engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
     weir_sessions_options     options = { .folder = engine->config.sessions.dir,
                                           .service = engine->service,
@@ -306,6 +318,15 @@ int32_t weir_engine_save_sessions(weir_engine *engine)
     return engine->sessions != NULL && engine->config.sessions.autosave ? weir_sessions_save_recent(engine->sessions) : 0;
 }
 
+static weir_status open_evictor(weir_engine *engine, weir_error *error)
+{
+    if (!weir_policies_are_there(&engine->policies)) return WEIR_OK;
+    weir_policies_turn(&engine->policies, engine->model);
+    WEIR_TRY(weir_kv_evictor_open(&engine->evictor, engine->store, engine->stream, engine->ledger, error));
+    weir_runner_evict_with(engine->runner, engine->evictor);
+    return WEIR_OK;
+}
+
 static weir_status open_all(weir_engine *engine, const weir_engine_options *options, weir_error *error)
 {
     weir_kv_spec spec;
@@ -320,6 +341,7 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
                                         .logits = engine->plan.n_slots + WEIR_SCORED_ROWS,
                                         .hot = (int32_t)engine->config.kv.tiers.hot };
     WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error));
+    WEIR_TRY(open_evictor(engine, error));
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(open_service(engine, error));
     return open_sessions(engine, &spec, error);
@@ -404,6 +426,8 @@ void weir_engine_close(weir_engine *engine)
     weir_sessions_close(engine->sessions);
     weir_service_close(engine->service);
     weir_runner_close(engine->runner);
+    weir_kv_evictor_close(engine->evictor);
+    weir_policies_close(&engine->policies);
     weir_prefix_close(engine->prefix);
     weir_kv_store_close(engine->store);
     weir_memory_give(engine->kv_formats);
@@ -418,6 +442,15 @@ void weir_engine_close(weir_engine *engine)
                            weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS));
     weir_ledger_close(engine->ledger); /* last: it is paid back by all others */
     free(engine);
+}
+
+weir_status weir_engine_keep(const weir_engine *engine, weir_keeping **out, int32_t rows, int32_t n_prompt, int32_t n_new,
+                             weir_error *error)
+{
+    *out = NULL;
+    if (weir_policy_is_full(&engine->policies.service.options)) return WEIR_OK;
+    const weir_keeping_options wish = weir_policies_wish(&engine->policies, rows, n_prompt, n_new);
+    return weir_keeping_open(out, &wish, engine->ledger, error);
 }
 
 const weir_plan          *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }

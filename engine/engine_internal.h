@@ -1,6 +1,9 @@
 /* engine/engine_internal.h - shared by planning and opening. */
 #pragma once
+#include "engine/kv/calibration.h"
+#include "engine/kv/evict.h"
 #include "engine/kv/formats.h"
+#include "engine/kv/keeping.h"
 #include "engine/kv/prefix.h"
 #include "engine/kv/sequence.h"
 #include "engine/model/model.h"
@@ -16,11 +19,13 @@ size_t
 weir_plan_cap(const weir_config *config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
 int64_t weir_plan_context(const weir_config *config, const weir_model *model); /* model.context, or what the model was trained for */
 bool    weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory);
+typedef struct weir_policies weir_policies;
 typedef struct weir_plan_parts {
     const weir_config    *config;
     const weir_model     *model;
     const weir_kv_spec   *spec; /* everything but n_pages and max_rows */
     const weir_kv_choice *formats; /* of which spec->formats was made */
+    const weir_policies  *policies;
     size_t                cap, tokenizer, other; /* what the ledger holds of the last two */
     bool                  with_service, with_server;
 } weir_plan_parts;
@@ -39,3 +44,20 @@ typedef struct weir_identity_parts {
 WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error);
 /* Sessions are on, and there is something that they could save. */
 bool weir_plan_has_sessions(const weir_config *config, const weir_kv_spec *spec, bool with_service);
+/* Of the model alone, as in the identity. */
+WEIR_MUST_CHECK weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts, weir_error *error);
+
+/* policy.c: [kv.policy] on a bound model. */
+struct weir_policies {
+    weir_service_policy service;
+    weir_calibration   *calibration; /* owned; NULL: there is none */
+    int32_t            *layers; /* owned; NULL: no layer keeps rows of the whole text */
+    double             *frequencies; /* owned */
+};
+/* ECONFIG for a policy that is none, lacks a budget, or needs what is not there. */
+WEIR_MUST_CHECK weir_status weir_policies_open(weir_policies *policies, const weir_identity_parts *parts, weir_error *error);
+void                        weir_policies_close(weir_policies *policies);
+void                        weir_policies_turn(weir_policies *policies, const weir_model *model); /* the model's RoPE is known now */
+bool                        weir_policies_are_there(const weir_policies *policies);
+/* For one sequence of so many rows. */
+weir_keeping_options weir_policies_wish(const weir_policies *policies, int64_t rows, int32_t n_prompt, int32_t n_new);

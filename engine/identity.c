@@ -71,6 +71,24 @@ static void digest(XXH3_state_t *hash, uint64_t out[2])
     (void)XXH3_128bits_reset(hash);
 }
 
+static XXH3_state_t *begin(weir_error *error)
+{
+    XXH3_state_t *const hash = XXH3_createState();
+    if (hash == NULL) (void)weir_error_set(error, WEIR_ENOMEM, "no memory for the digest of the model");
+    if (hash != NULL) (void)XXH3_128bits_reset(hash);
+    return hash;
+}
+
+weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts, weir_error *error)
+{
+    XXH3_state_t *const hash = begin(error);
+    if (hash == NULL) return WEIR_ENOMEM;
+    add_model(hash, parts);
+    digest(hash, out);
+    (void)XXH3_freeState(hash);
+    return WEIR_OK;
+}
+
 weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error)
 {
     weir_session_identity identity = { .n_layers = parts->spec->n_layers,
@@ -81,9 +99,8 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
                                        .n_sinks = parts->spec->sinks.n_pages,
                                        .sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(parts->spec),
                                        .state_bytes = (int64_t)weir_model_recurrent_bytes(parts->model) };
-    XXH3_state_t *const   hash = XXH3_createState();
-    if (hash == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the digest of the model");
-    (void)XXH3_128bits_reset(hash);
+    XXH3_state_t *const   hash = begin(error);
+    if (hash == NULL) return WEIR_ENOMEM;
     add_model(hash, parts);
     digest(hash, identity.model);
     if (parts->tokenizer != NULL) {
@@ -95,8 +112,7 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
     weir_kv_choice_print_layers(format, parts->formats);
     (void)snprintf(identity.format, sizeof identity.format, "%s", format);
     if (identity.n_sinks > 0) weir_kv_pair_print(identity.sink_format, parts->spec->sinks.pair);
-    (void)snprintf(identity.policy, sizeof identity.policy, "%.40s:%lld", parts->config->kv.policy.name,
-                   (long long)parts->config->kv.policy.budget);
+    (void)snprintf(identity.policy, sizeof identity.policy, "full:0"); /* a text that lost rows is not saved */
     *out = identity;
     return WEIR_OK;
 }

@@ -135,6 +135,19 @@ static bool reuses(const weir_plan_parts *parts)
     return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0 && weir_kv_pages_for(parts->spec, 1) > 0;
 }
 
+/* Requests pay for their policies: room for the configured one, for as many as run at a time. */
+static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
+{
+    const int32_t rows = plan->window > 0 ? plan->window : SMALLEST_WINDOW;
+    size_t        bytes;
+    plan->kv_peak = 0;
+    if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
+    const weir_keeping_options wish = weir_policies_wish(parts->policies, rows, 0, (int32_t)parts->config->batch.chunk);
+    WEIR_TRY(weir_keeping_measure(&bytes, &plan->kv_peak, &wish, error));
+    plan->http += bytes * (size_t)plan->n_slots;
+    return WEIR_OK;
+}
+
 /* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it grows with the window. */
 static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error)
 {
@@ -145,7 +158,8 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
                                      .context = plan->window,
                                      .formats = parts->spec->formats,
                                      .sinks = parts->spec->sinks,
-                                     .has_disk = parts->spec->n_disk_pages > 0 };
+                                     .has_disk = parts->spec->n_disk_pages > 0,
+                                     .evicts = parts->spec->evicts };
     weir_kv_spec          seen = *parts->spec;
     weir_runner_limits    steps = { .rows = limits.rows, .works = limits.segments, .logits = limits.logits };
     size_t                scratch = 0;
@@ -153,12 +167,13 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
     seen.max_rows = plan->window;
     plan->staging = weir_kv_staging_bytes(&seen, plan->n_slots);
     plan->activations = weir_workspace_bytes(parts->model, &limits) + scratch + plan->staging;
+    if (seen.evicts) plan->activations += weir_kv_evictor_bytes(&seen);
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
     if (session_sequences(parts) > 1) plan->tokens += weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
     plan->page_tables = n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
                         (reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
     plan->http = set_aside(plan, parts);
-    return WEIR_OK;
+    return plan_policy(plan, parts, error);
 }
 
 /* Of the pool, n_disk of whose pages are on disk at most and n_sinks of which are sinks, and of the tree of kept texts over it. */
@@ -266,8 +281,9 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     const size_t fixed = weir_plan_total(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
     plan->kv_rows = wanted * plan->n_slots;
     /* Unless a budget was given, half of what is free is left to others. */
-    const int64_t longest =
+    int64_t longest =
         weir_kv_pages_for(parts->spec, 1) > 0 ? plan_blocks(plan, parts, wanted, plan->cap_is_configured ? left : left / 2) : wanted;
+    if (parts->policies->service.options.in_prompt && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
     plan->window = (int32_t)least(wanted, longest);
     return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
 }
@@ -411,6 +427,8 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
                                 (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"));
     WEIR_TRY(print_disk(out, plan));
+    if (plan->kv_peak > 0)
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %12" PRId64 " rows of a KV head at most, behind a prompt\n", "kv policy", plan->kv_peak));
     WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
     WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
     return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,

@@ -39,15 +39,16 @@ typedef struct weir_plan {
     int64_t kv_page_bytes;                  /* of the largest pages, where layers differ */
     int64_t kv_bytes_per_token;             /* past the sinks */
     int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of texts; of one such token */
-    size_t  kv_open;                        /* of `kv`, for rows that wait for their page to be full */
+    int64_t kv_peak; /* rows that a head holds at once with the configured policy, behind its prompt; 0: every row stays */
+    size_t  kv_open; /* of `kv`, for rows that wait for their page to be full */
     int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
     bool    cap_is_configured;
     bool    f32_activations;
     char    model[256], arch[64];
     char    kv_format[112], k_format[16], v_format[16]; /* as printed, with the layers that differ; of the layers between them */
-    int32_t wide_layers, sink_tokens;       /* first and last layers, and first tokens of every text, that have wide_format */
+    int32_t wide_layers, sink_tokens; /* first and last layers, and first tokens of every text, that have wide_format */
     char    wide_format[32];
-    int64_t kv_per_request, kv_per_key;     /* budgets of a server, in bytes; 0: none */
+    int64_t kv_per_request, kv_per_key; /* budgets of a server, in bytes; 0: none */
 } weir_plan;
 size_t weir_plan_total(const weir_plan *plan); /* at most `cap` */
 
@@ -55,12 +56,12 @@ size_t weir_plan_total(const weir_plan *plan); /* at most `cap` */
 typedef struct weir_model_facts {
     int64_t parameters, trained_context;
     int64_t n_layers, n_kv_layers, n_heads, n_kv_heads, key_dim, value_dim, d_model, d_ffn, n_vocab; /* n_kv_layers: those with KV rows */
-    int64_t recurrent_bytes;                  /* per sequence */
-    int64_t activation_row_bytes;             /* what a row of a step adds to the activations */
-    int64_t weight_bytes, activation_bytes;   /* held by an engine of these options; activations without the kernels' scratch */
+    int64_t recurrent_bytes; /* per sequence */
+    int64_t activation_row_bytes; /* what a row of a step adds to the activations */
+    int64_t weight_bytes, activation_bytes; /* held by an engine of these options; activations without the kernels' scratch */
     int64_t kv_bytes_per_token, kv_bytes_per_sink,
         sink_tokens; /* in the formats of these options; of the first sink_tokens of a text each */
-    bool tied;                             /* the embedding is the output matrix, too */
+    bool tied; /* the embedding is the output matrix, too */
     char model[256], arch[64], kv_format[112];
 } weir_model_facts;
 WEIR_MUST_CHECK weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error);
@@ -74,7 +75,7 @@ WEIR_MUST_CHECK weir_status weir_engine_open(weir_engine **out, const weir_engin
 void                        weir_engine_close(weir_engine *engine);
 
 const weir_plan          *weir_engine_plan_of(const weir_engine *engine);
-weir_service             *weir_engine_service(const weir_engine *engine);   /* NULL without service  */
+weir_service             *weir_engine_service(const weir_engine *engine); /* NULL without service  */
 weir_sessions            *weir_engine_sessions(const weir_engine *engine); /* NULL without service, or when sessions.dir names no folder */
 const weir_tokenizer     *weir_engine_tokenizer(const weir_engine *engine); /* NULL when the checkpoint has none */
 const weir_chat_template *weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none that can be used */
@@ -85,11 +86,15 @@ int32_t weir_engine_restore_sessions(weir_engine *engine);
 int32_t weir_engine_save_sessions(weir_engine *engine);
 
 /* For programs that compute themselves; only without the service. */
+struct weir_keeping;
 struct weir_model    *weir_engine_model(const weir_engine *engine);
 struct weir_runner   *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
 struct weir_ledger   *weir_engine_ledger(const weir_engine *engine);
 struct weir_stream   *weir_engine_stream(const weir_engine *engine);
+/* The policy of [kv.policy] for one sequence of so many rows, n_prompt of them its prompt, in steps of at most n_new; NULL: every row stays. */
+WEIR_MUST_CHECK weir_status weir_engine_keep(const weir_engine *engine, struct weir_keeping **out, int32_t rows, int32_t n_prompt,
+                                             int32_t n_new, weir_error *error);
 
 #ifdef __cplusplus
 }

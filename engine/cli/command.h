@@ -32,6 +32,7 @@ int weir_run_render(const weir_arguments *arguments);
 int weir_run_bench(const weir_arguments *arguments);
 int weir_run_eval_constructed(const weir_arguments *arguments);
 int weir_run_eval_generate(const weir_arguments *arguments);
+int weir_run_eval_policies(const weir_arguments *arguments);
 int weir_run_eval_retrieval(const weir_arguments *arguments);
 int weir_run_eval_perplexity(const weir_arguments *arguments);
 int weir_run_eval_kv_quality(const weir_arguments *arguments);

@@ -37,6 +37,8 @@ GROUP(sampling, "Sampling");
 static const weir_option policy_options[] = {
     KEY_OPTION("policy", "NAME", "kv.policy.name"),
     KEY_OPTION("budget", "ROWS", "kv.policy.budget"),
+    KEY_OPTION("policy-options", "LIST", "kv.policy.options"),
+    KEY_OPTION("calibration", "FILE", "kv.policy.calibration"),
 };
 GROUP(policy, "KV policy");
 
@@ -409,6 +411,11 @@ static const weir_command commands[] = {
           "Writes a model that needs no training: after `key value .. key` it says `value` exactly when the KV row of it is still there.",
       .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir generate --tokens`).",
       .groups = { &constructed } },
+    { .name = "eval policies",
+      .usage = "[options]",
+      .run = weir_run_eval_policies,
+      .summary = "Lists the KV policies: what each keeps, and its options with their defaults.",
+      .groups = { NULL } },
     { .name = "eval perplexity",
       .usage = "--text FILE [options]",
       .run = weir_run_eval_perplexity,

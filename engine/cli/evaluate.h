@@ -19,10 +19,12 @@ typedef struct weir_perplexity {
     int32_t               window; /* tokens of each */
     weir_perplexity_place places[WEIR_PERPLEXITY_PLACES]; /* of equal width, 64 tokens or more */
     int32_t               n_places;
+    int64_t               kv_bytes, n_kept, n_evicted; /* of a window at its end, in the mean; rows in the mean of layers and heads */
 } weir_perplexity;
 
 /* The file is tokenised whole and cut into windows of `window` tokens, the rest dropped; each runs from an empty state and scores its tokens
- * 1 .. window - 1. Window 0: one stream of as many tokens as the file has and the engine's window takes. `engine` has no service. */
+ * 1 .. window - 1. Window 0: one stream of as many tokens as the file has and the engine's window takes. With a KV policy it may drop rows after every 64 tokens. `engine`
+ * has no service. */
 WEIR_MUST_CHECK weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window,
                                                  weir_error *error);
 
@@ -59,7 +61,7 @@ typedef struct weir_retrieval {
     int32_t             n_right, n_items;
     double              score; /* sum */
     weir_interval       likely; /* the mean score of such items, 95 % */
-    int64_t             n_kept; /* KV rows per layer and head that the contexts had, all kept */
+    int64_t             kv_bytes, n_kept, n_evicted; /* of a text at its end, in the mean; rows in the mean of layers and heads */
 } weir_retrieval;
 
 /* Lines of items (engine/eval/item.h), of which "context" and "questions": [[question, answer or answers], ..] are needed. The user's message is

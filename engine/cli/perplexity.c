@@ -5,12 +5,13 @@
 #include "engine/cli/evaluate.h"
 #include "engine/schedule/evaluate.h"
 
-enum { MAX_TEXT = 1 << 28 };
+enum { MAX_TEXT = 1 << 28, PIECE = 64 /* tokens between two evictions */ };
 
 typedef struct scorer {
     const int32_t *window; /* tokens of the window now running */
     int32_t        n, place_tokens;
     int64_t        n_vocab, n_valid, n_scored[WEIR_PERPLEXITY_PLACES];
+    int64_t        n_windows, n_kept, n_evicted, kv_bytes; /* sums over the windows */
     double         nll[WEIR_PERPLEXITY_PLACES];
 } scorer;
 
@@ -35,7 +36,11 @@ static int32_t place_tokens(int32_t window)
 static void summarise(weir_perplexity *out, const scorer *s, size_t n_tokens, size_t n_bytes)
 {
     double nll = 0.0;
-    *out = (weir_perplexity){ .n_tokens = (int64_t)n_tokens, .window = s->n };
+    *out = (weir_perplexity){ .n_tokens = (int64_t)n_tokens,
+                              .window = s->n,
+                              .kv_bytes = s->kv_bytes / s->n_windows,
+                              .n_kept = s->n_kept / s->n_windows,
+                              .n_evicted = s->n_evicted / s->n_windows };
     for (int32_t i = 0; i * s->place_tokens < s->n; i++) {
         const int32_t first = i * s->place_tokens, end = first + s->place_tokens < s->n ? first + s->place_tokens : s->n;
         if (s->n_scored[i] == 0) continue;
@@ -61,23 +66,41 @@ weir_status weir_eval_tokens(weir_ids *ids, size_t *n_bytes, const weir_engine *
     return status;
 }
 
+/* One window, or the whole stream. */
+static weir_status score_window(scorer *s, const weir_engine *engine, weir_sequence *sequence, weir_keeping *keeping, weir_error *error)
+{
+    weir_evaluation evaluation = {
+        .tokens = s->window, .n_tokens = s->n, .chunk = keeping != NULL ? PIECE : 0, .decode_from = INT32_MAX, .visit = on_logits, .user = s
+    };
+    weir_keeping_count count = { .live = s->n };
+    weir_sequence_clear(sequence);
+    if (keeping != NULL) sequence->keeping = weir_keeping_begin(keeping, 0, 0, 0);
+    WEIR_TRY(weir_evaluate(weir_engine_runner(engine), sequence, &evaluation, error));
+    if (keeping != NULL) count = weir_keeping_count_of(sequence->keeping, &sequence->table, s->n);
+    s->n_kept += count.live;
+    s->n_evicted += count.evicted;
+    s->kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
+    s->n_windows++;
+    return WEIR_OK;
+}
+
 static weir_status score_windows(scorer *s, const weir_engine *engine, const weir_ids *ids, bool is_stream, weir_error *error)
 {
     weir_sequence sequence = { 0 };
-    weir_status   status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
-                                              weir_model_recurrent_bytes(weir_engine_model(engine)), error);
+    weir_keeping *keeping = NULL;
+    WEIR_TRY(weir_engine_keep(engine, &keeping, s->n, 0, PIECE, error));
+    weir_status status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+                                            weir_model_recurrent_bytes(weir_engine_model(engine)), error);
     s->n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab;
     s->n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine));
     s->place_tokens = place_tokens(s->n);
     const size_t n_windows = is_stream ? 1 : ids->count / (size_t)s->n;
     for (size_t i = 0; status == WEIR_OK && i < n_windows; i++) {
         s->window = ids->data + i * (size_t)s->n;
-        weir_sequence_clear(&sequence);
-        status = weir_evaluate(
-            weir_engine_runner(engine), &sequence,
-            &(weir_evaluation){ .tokens = s->window, .n_tokens = s->n, .decode_from = INT32_MAX, .visit = on_logits, .user = s }, error);
+        status = score_window(s, engine, &sequence, keeping, error);
     }
     weir_sequence_close(&sequence);
+    weir_keeping_close(keeping);
     return status;
 }
 

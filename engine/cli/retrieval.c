@@ -222,15 +222,22 @@ static weir_status score_answer(double *out, const weir_cli_answer *answer, cons
 static weir_status count_answers(weir_retrieval *out, const items *all, const weir_cli_answer *answers, const weir_tokenizer *tokenizer,
                                  weir_error *error)
 {
+    int64_t kept = 0, evicted = 0, bytes = 0;
     for (size_t i = 0; i < all->count; i++) {
         weir_retrieval_row *const row = &out->rows[all->list[i].row];
         WEIR_TRY(score_answer(&out->scores[i], &answers[i], &all->list[i], tokenizer, error));
         const bool is_whole = out->scores[i] == 1.0;
-        out->n_kept += answers[i].usage.n_prompt + answers[i].usage.n_answer;
+        kept += answers[i].usage.n_rows;
+        evicted += answers[i].usage.n_evicted;
+        bytes += answers[i].usage.kv_bytes;
         row->n_items++, out->n_items++;
         row->n_right += is_whole, out->n_right += is_whole;
         row->score += out->scores[i], out->score += out->scores[i];
     }
+    const int64_t n = all->count > 0 ? (int64_t)all->count : 1;
+    out->n_kept = kept / n;
+    out->n_evicted = evicted / n;
+    out->kv_bytes = bytes / n;
     return WEIR_OK;
 }
 

@@ -9,12 +9,13 @@
 #include "offload/ledger.h"
 
 /* ---- perplexity ------------------------------------------------------------------------------------------ */
-static json_t *perplexity_json(const weir_perplexity *result, const weir_config *config, size_t bytes, bool by_position)
+static json_t *perplexity_json(const weir_perplexity *result, const weir_config *config, bool by_position)
 {
-    json_t *const out = json_pack("{s:f, s:f, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:s}", "nll", result->nll, "perplexity",
-                                  result->perplexity, "bits_per_byte", result->bits_per_byte, "tokens", (json_int_t)result->n_tokens,
-                                  "scored", (json_int_t)result->n_scored, "window", (int)result->window, "bytes", (json_int_t)bytes, "kept",
-                                  (json_int_t)result->n_scored, "evicted", (json_int_t)0, "policy", config->kv.policy.name);
+    json_t *const out =
+        json_pack("{s:f, s:f, s:f, s:I, s:I, s:i, s:I, s:I, s:I, s:s, s:I}", "nll", result->nll, "perplexity", result->perplexity,
+                  "bits_per_byte", result->bits_per_byte, "tokens", (json_int_t)result->n_tokens, "scored", (json_int_t)result->n_scored,
+                  "window", (int)result->window, "bytes", (json_int_t)result->kv_bytes, "kept", (json_int_t)result->n_kept, "evicted",
+                  (json_int_t)result->n_evicted, "policy", config->kv.policy.name, "budget", (json_int_t)config->kv.policy.budget);
     json_t *const list = out != NULL && by_position ? json_array() : NULL;
     for (int32_t i = 0; list != NULL && i < result->n_places; i++) {
         const weir_perplexity_place *const place = &result->places[i];
@@ -55,10 +56,9 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
     const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
     const weir_status status = weir_eval_perplexity(&result, engine, weir_argument(arguments, "text"), window, &error);
-    const size_t      bytes = weir_ledger_used(weir_engine_ledger(engine), WEIR_TIER_HOST, WEIR_ACCOUNT_KV);
     weir_engine_close(engine);
     if (status != WEIR_OK) return weir_fail(status, &error);
-    if (weir_argument_given(arguments, "json")) return weir_print_json(perplexity_json(&result, &config, bytes, by_position));
+    if (weir_argument_given(arguments, "json")) return weir_print_json(perplexity_json(&result, &config, by_position));
     print_perplexity(&result, by_position);
     return WEIR_EXIT_OK;
 }
@@ -66,7 +66,7 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
 /* ---- retrieval ------------------------------------------------------------------------------------------- */
 static double share(double sum, int32_t n) { return sum / (double)(n > 0 ? n : 1); }
 
-static json_t *retrieval_json(const weir_retrieval *result, const weir_config *config, size_t bytes)
+static json_t *retrieval_json(const weir_retrieval *result, const weir_config *config)
 {
     json_t *const rows = json_array();
     for (size_t i = 0; i < result->n_rows; i++) {
@@ -76,10 +76,10 @@ static json_t *retrieval_json(const weir_retrieval *result, const weir_config *c
         if (one != NULL && row->depth >= 0) (void)json_object_set_new(one, "depth", json_integer(row->depth));
         (void)json_array_append_new(rows, one);
     }
-    return json_pack("{s:f, s:[f, f], s:i, s:i, s:I, s:I, s:I, s:s, s:o}", "accuracy", share(result->score, result->n_items), "likely",
+    return json_pack("{s:f, s:[f, f], s:i, s:i, s:I, s:I, s:I, s:s, s:I, s:o}", "accuracy", share(result->score, result->n_items), "likely",
                      result->likely.low, result->likely.high, "right", (int)result->n_right, "items", (int)result->n_items, "bytes",
-                     (json_int_t)bytes, "kept", (json_int_t)result->n_kept, "evicted", (json_int_t)0, "policy", config->kv.policy.name,
-                     "rows", rows);
+                     (json_int_t)result->kv_bytes, "kept", (json_int_t)result->n_kept, "evicted", (json_int_t)result->n_evicted, "policy",
+                     config->kv.policy.name, "budget", (json_int_t)config->kv.policy.budget, "rows", rows);
 }
 
 static void print_retrieval(const weir_retrieval *result)
@@ -109,13 +109,12 @@ int weir_run_eval_retrieval(const weir_arguments *arguments)
     if (code != WEIR_EXIT_OK) return code;
     weir_status status =
         weir_eval_retrieval(&result, engine, weir_argument(arguments, "items"), (int32_t)weir_argument_int(arguments, "limit", 0), &error);
-    const size_t      bytes = weir_ledger_used(weir_engine_ledger(engine), WEIR_TIER_HOST, WEIR_ACCOUNT_KV);
     const char *const plot = weir_argument(arguments, "svg");
     if (status == WEIR_OK && plot != NULL) status = weir_retrieval_plot(&result, plot, &error);
     if (status != WEIR_OK)
         code = weir_fail(status, &error);
     else if (weir_argument_given(arguments, "json"))
-        code = weir_print_json(retrieval_json(&result, &arguments->config, bytes));
+        code = weir_print_json(retrieval_json(&result, &arguments->config));
     else
         print_retrieval(&result);
     weir_retrieval_free(&result);

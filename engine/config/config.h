@@ -40,9 +40,9 @@ typedef struct weir_config {
             int64_t hot;
         } tiers;
         struct {
-            weir_config_text name;
+            weir_config_text name, options, calibration;
             int64_t          budget;
-        } policy;              /* "full" now */
+        } policy;
     } kv;
     struct {
         int64_t max_sequences, chunk, queue;

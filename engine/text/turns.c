@@ -13,3 +13,14 @@ void weir_turn_starts(const weir_tokenizer *tokenizer, const int32_t *ids, size_
         starts[found++] = (int32_t)i;
     }
 }
+
+int32_t weir_turn_second(const weir_tokenizer *tokenizer, const int32_t *ids, size_t n)
+{
+    int32_t last, n_seen = 0;
+    weir_turn_starts(tokenizer, ids, n, &last, 1);
+    for (size_t i = 0; last > 0 && i < n; i++) {
+        n_seen += ids[i] == ids[last];
+        if (n_seen == 2) return (int32_t)i;
+    }
+    return 0;
+}

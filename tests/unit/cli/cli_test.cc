@@ -40,6 +40,7 @@ int weir_run_render(const weir_arguments *arguments) { return note_run(arguments
 int weir_run_bench(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_constructed(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_generate(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_eval_policies(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_retrieval(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_perplexity(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_kv_quality(const weir_arguments *arguments) { return note_run(arguments); }
@@ -177,7 +178,7 @@ TEST(Options, MistakesAreNamed)
         { "serve", { "--config", "qwen35", "--config", "qwen35" }, "--config is given twice" },
         { "serve", { "--set", "server.prot=1" }, "--set: unknown key \"server.prot\"" },
         { "serve", { "--set", "server" }, "must be KEY=VALUE" },
-        { "serve", { "--policy", "h2o" }, "--policy: kv.policy.name: this version keeps every row" },
+        { "serve", { "--budget", "many" }, "--budget: kv.policy.budget" },
         { "serve", { "--chunk", "100" }, "multiple of 64" },
         { "serve", { "--prompt", "x" }, "unknown option \"--prompt\"" },
         { "logits", { "--tokens", "1" }, "--out FILE is needed" },

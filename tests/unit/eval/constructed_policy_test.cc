@@ -1,0 +1,218 @@
+/* Policies on the constructed model: an answer is right exactly when every KV head still has the row of the answer, whatever dropped the others, in
+ * whatever format and tier the rows are. Which rows are there is read from the pages, not asked of the policy. */
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "engine/eval/constructed.h"
+#include "engine/kv/evict.h"
+#include "engine/kv/keeping.h"
+#include "tests/unit/model/support.h"
+
+namespace {
+
+using support::Engine;
+using support::Folder;
+using support::Sequence;
+using Ids = std::vector<int32_t>;
+
+constexpr int32_t n_vocab = 4096, first_key = 64, first_value = 2048;
+constexpr int     length = 600, n_heads = 4, n_kv_heads = 2, second_layer = 1;
+
+struct Pair {
+    int32_t key, value;
+    int     place; /* of the value */
+};
+
+/* Keys and values among filling tokens, the last asked key once more at the end. */
+struct Text {
+    Ids               tokens;
+    std::vector<Pair> pairs;
+};
+
+Text text_of(unsigned seed, int n_pairs)
+{
+    std::mt19937 random(seed);
+    Text         text;
+    for (int i = 0; i < length; i++) text.tokens.push_back(1 + static_cast<int32_t>(random() % (first_key - 1)));
+    for (int i = 0; i < n_pairs; i++) {
+        const Pair pair = { first_key + static_cast<int32_t>(random() % 30) + 60 * i,
+                            first_value + static_cast<int32_t>(random() % 30) + 60 * i, 10 + i * ((length - 40) / n_pairs) };
+        text.tokens[static_cast<size_t>(pair.place) - 1] = pair.key;
+        text.tokens[static_cast<size_t>(pair.place)] = pair.value;
+        text.pairs.push_back(pair);
+    }
+    return text;
+}
+
+using Row = std::vector<float>;
+
+double cosine(const Row &a, const Row &b)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (size_t i = 0; i < a.size(); i++) {
+        ab += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+        aa += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+        bb += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+    }
+    return ab / std::sqrt(aa * bb + 1e-30);
+}
+
+class ConstructedPolicy : public ::testing::Test {
+  protected:
+    void open(const support::Settings &more)
+    {
+        support::Settings      settings = { "memory.host=256MiB", "model.context=1024", "batch.chunk=64", "kv.reuse=off" };
+        const weir_constructed model = { n_vocab, n_heads, n_kv_heads, 65536, 0 };
+        weir_error             error = {};
+        settings.insert(settings.end(), more.begin(), more.end());
+        if (!written_) ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK) << error.text;
+        written_ = true;
+        ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_kv_evictor_open(&evictor_, weir_engine_store(engine_.get()), weir_engine_stream(engine_.get()),
+                                       weir_engine_ledger(engine_.get()), engine_.error()),
+                  WEIR_OK);
+    }
+    void close()
+    {
+        weir_kv_evictor_close(evictor_);
+        evictor_ = nullptr;
+        engine_.close();
+    }
+    void TearDown() override { close(); }
+
+    /* Values of the second layer's rows of one head. */
+    std::vector<Row> rows_of(const weir_sequence *sequence, int64_t head)
+    {
+        const int64_t    n = weir_kv_rows_at(&sequence->table, second_layer * n_kv_heads + head);
+        std::vector<Row> rows(static_cast<size_t>(n), Row(WEIR_CONSTRUCTED_HEAD));
+        for (int64_t i = 0; i < n; i++) {
+            const weir_policy_tile tile = { second_layer, head, i, 1, nullptr, rows[static_cast<size_t>(i)].data() };
+            EXPECT_EQ(weir_kv_read_rows(evictor_, &sequence->table, &tile, engine_.error()), WEIR_OK) << engine_.text();
+        }
+        return rows;
+    }
+    /* The likeliest token behind each of the tokens, which go on behind the sequence. */
+    Ids follow(weir_sequence *sequence, const Ids &tokens, int32_t chunk)
+    {
+        struct Seen {
+            Ids    best;
+            size_t n_vocab;
+        } seen = { {}, engine_.n_vocab() };
+        weir_evaluation evaluation = {};
+        evaluation.tokens = tokens.data();
+        evaluation.n_tokens = static_cast<int32_t>(tokens.size());
+        evaluation.chunk = chunk;
+        evaluation.decode_from = INT32_MAX;
+        evaluation.user = &seen;
+        evaluation.visit = [](void *user, int32_t, int32_t n_rows, const float *logits) {
+            Seen *const s = static_cast<Seen *>(user);
+            for (int32_t r = 0; r < n_rows; r++)
+                s->best.push_back(static_cast<int32_t>(support::best(logits + static_cast<size_t>(r) * s->n_vocab, s->n_vocab)));
+        };
+        EXPECT_EQ(weir_evaluate(engine_.runner(), sequence, &evaluation, engine_.error()), WEIR_OK) << engine_.text();
+        return seen.best;
+    }
+    /* Asks for every pair behind a text that lost rows; returns how many rows of values were still there. */
+    int check(const std::string &what, const Text &text, bool is_asked_before)
+    {
+        Sequence full(engine_), cut(engine_);
+        Ids      prompt = text.tokens;
+        if (is_asked_before) prompt.push_back(text.pairs[1].key);
+        (void)follow(full.get(), prompt, 64);
+        weir_keeping *keeping = nullptr;
+        EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, 1024, static_cast<int32_t>(prompt.size()), 64, engine_.error()), WEIR_OK)
+            << what << ": " << engine_.text();
+        if (keeping == nullptr) return 0;
+        cut.get()->keeping = weir_keeping_begin(keeping, 0, static_cast<int32_t>(prompt.size()), 0);
+        (void)follow(cut.get(), prompt, 64);
+        std::vector<int> kept(text.pairs.size(), 0);
+        for (int64_t head = 0; head < n_kv_heads; head++) {
+            const std::vector<Row> all = rows_of(full.get(), head), left = rows_of(cut.get(), head);
+            for (size_t i = 0; i < text.pairs.size(); i++) {
+                const Row &wanted = all[static_cast<size_t>(text.pairs[i].place)];
+                kept[i] += std::any_of(left.begin(), left.end(), [&](const Row &row) { return cosine(row, wanted) > 0.9; });
+            }
+        }
+        int n_kept = 0;
+        for (size_t i = 0; i < text.pairs.size(); i++) { /* each on its own fork: what is asked must not push out what comes later */
+            n_kept += kept[i] == n_kv_heads;
+            if (is_asked_before && i == 1) continue; /* a key that was asked for is twice in the text */
+            Sequence asks(engine_);
+            weir_sequence_fork(asks.get(), cut.get());
+            const Ids best = follow(asks.get(), { text.pairs[i].key }, 1);
+            EXPECT_EQ(best[0] == text.pairs[i].value, kept[i] == n_kv_heads)
+                << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best[0] << " for " << text.pairs[i].value;
+        }
+        if (is_asked_before) EXPECT_EQ(kept[1], n_kv_heads) << what << ": all attention of the last token was on this row";
+        EXPECT_TRUE(cut.get()->table.is_cut) << what;
+        weir_sequence_clear(cut.get());
+        weir_keeping_close(keeping);
+        return n_kept;
+    }
+    Folder           folder_;
+    Engine           engine_;
+    weir_kv_evictor *evictor_ = nullptr;
+    bool             written_ = false;
+};
+
+/* The model's first layer reads the row before each token: the latest rows stay. */
+struct Method {
+    const char *name, *options;
+    bool        sees_attention; /* keeps the row that the last token of the prompt asked for */
+};
+const Method methods[] = {
+    { "sinks", "sinks=20", false },
+    { "h2o", "recent=8,every=1", false },
+    { "scissorhands", "recent=8,history=64,every=1", false },
+    { "snapkv", "window=8,kernel=1", true },
+    { "rkv", "window=8,recent=8,lambda=1,every=1", true },
+    { "tova", "recent=4", true },
+    { "keydiff", "recent=4,every=1", false },
+    { "knorm", "recent=4,every=1", false },
+    { "expected", "recent=4,every=1", false },
+    { "lagkv", "lag=16", false },
+    { "random", "recent=4,every=1", false },
+    { "duo", "sinks=4,recent=80,heads=1:0", false },
+};
+
+TEST_F(ConstructedPolicy, AnswersAreRightExactlyWhereTheRowIsThere)
+{
+    int n_kept = 0, n_asked = 0;
+    for (const Method &method : methods) {
+        open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96", std::string("kv.policy.options=") + method.options });
+        for (unsigned seed = 1; seed <= 2; seed++) {
+            const Text text = text_of(seed, 16);
+            n_kept += check(method.name, text, method.sees_attention);
+            n_asked += 16;
+        }
+        close();
+    }
+    EXPECT_GT(n_kept, n_asked / 50) << "some rows stay";
+    EXPECT_LT(n_kept, n_asked * 3 / 4) << "some go";
+}
+
+TEST_F(ConstructedPolicy, InEveryFormat)
+{
+    for (const char *const format :
+         { "f32", "f16", "bf16", "q8_0", "q4_0", "int8", "fp8_e4m3", "fp8_e5m2", "kivi8", "kivi4", "turbo4", "q8_0/turbo4" })
+        for (const Method &method : { methods[0], methods[3], methods[10] }) {
+            open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96", std::string("kv.policy.options=") + method.options,
+                   std::string("kv.format=") + format });
+            (void)check(std::string(format) + " " + method.name, text_of(7, 12), method.sees_attention);
+            close();
+        }
+}
+
+TEST_F(ConstructedPolicy, OfPromptsThatAreEvictedFromAsTheyCome)
+{
+    for (const Method &method : methods) {
+        if (method.name == std::string("duo")) continue;
+        open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
+               std::string("kv.policy.options=") + method.options + (method.options[0] != '\0' ? "," : "") + "in_prompt=true" });
+        (void)check(std::string(method.name) + " in_prompt", text_of(3, 16), false);
+        close();
+    }
+}
+
+} // namespace
