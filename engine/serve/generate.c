@@ -141,10 +141,14 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
                             .client = x->key,
                             .cache_salt = own.salt[0] != '\0' ? own.salt : NULL,
                             .session = r->session != NULL ? own.name : NULL,
+                            .policy = r->policy,
+                            .kv_budget = r->kv_budget,
                             .callback = on_event,
                             .user = prompt,
     };
     resume(x, &request);
+    if (r->kv_protect && prompt->has_preamble)
+        request.n_pinned = weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
     weir_turn_starts(x->server->options.tokenizer, request.prompt, prompt->ids.count, request.turn_starts, WEIR_TURN_STARTS);
     weir_job         *job = NULL;
     const weir_status status = weir_service_submit(x->server->options.service, &job, &request, error);
@@ -322,6 +326,9 @@ weir_usage weir_generation_usage(const weir_generation *g)
         sum.n_answer += u->n_answer;
         sum.n_rows += u->n_rows;
         sum.kv_bytes += u->kv_bytes;
+        sum.n_evicted += u->n_evicted;
+        sum.kv_policy = u->kv_policy;
+        sum.kv_budget = u->kv_budget;
         sum.queue_ns += u->queue_ns;
         sum.prefill_ns += u->prefill_ns;
         sum.decode_ns += u->decode_ns;
@@ -380,7 +387,9 @@ static weir_status read_chat_prompt(weir_generation *g, weir_api_error *error)
 {
     const weir_server *const server = g->exchange->server;
     weir_buffer              text = { 0 };
-    const weir_status        status = weir_chat_prompt(&g->prompts[0].ids, server, &g->request, &text, error);
+    const char *const        first = json_string_value(json_object_get(json_array_get(g->request.messages, 0), "role"));
+    g->prompts[0].has_preamble = g->request.tools != NULL || (first != NULL && strcmp(first, "system") == 0);
+    const weir_status status = weir_chat_prompt(&g->prompts[0].ids, server, &g->request, &text, error);
     if (status == WEIR_OK && text.size > 0) g->think = weir_think_start(text.data, text.size, server->thinks);
     weir_buffer_free(&text);
     return status;

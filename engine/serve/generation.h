@@ -9,6 +9,7 @@ typedef struct weir_prompt {
     weir_generation *generation;
     weir_ids         ids;
     int32_t          n_truncated; /* tokens taken from its middle */
+    bool             has_preamble; /* it begins with a system message or tools */
     weir_buffer      echo;      /* the prompt's text, with `echo` */
     weir_scores      scores;    /* of the prompt, with `echo` and log-probabilities: as many as came, the first token's may be missing */
     bool             scored;    /* all of them are there */

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "engine/base/memory.h"
+#include "engine/serve/generation.h"
 #include "engine/serve/internal.h"
 
 void *weir_http_target(void *server, const char *target, struct MHD_Connection *mhd)
@@ -80,18 +81,25 @@ static void add_error_headers(struct MHD_Response *response, const weir_api_erro
     if (error->status == 401) add_header(response, "WWW-Authenticate", "Bearer");
 }
 
-/* With every answer that was made over rows that lost something, streams too. */
-static void add_kv_format(struct MHD_Response *response, const weir_exchange *x, int status)
+/* With every answer that was made over rows that lost something, or without some of them; streams too. */
+static void add_kv_headers(struct MHD_Response *response, const weir_exchange *x, int status)
 {
     const weir_service_info *const info = weir_service_info_of(x->server->options.service);
-    if (x->generation != NULL && status == 200 && info->kv_is_lossy) add_header(response, "x-weir-kv-format", info->kv_format);
+    char                           budget[24];
+    if (x->generation == NULL || status != 200) return;
+    if (info->kv_is_lossy) add_header(response, "x-weir-kv-format", info->kv_format);
+    const weir_usage usage = weir_generation_usage(x->generation);
+    if (usage.kv_policy == NULL) return;
+    (void)snprintf(budget, sizeof budget, "%lld", (long long)usage.kv_budget);
+    add_header(response, "x-weir-kv-policy", usage.kv_policy);
+    add_header(response, "x-weir-kv-budget", budget);
 }
 
 static enum MHD_Result queue(weir_exchange *x, struct MHD_Connection *mhd, struct MHD_Response *response, int status)
 {
     if (response == NULL) return MHD_NO;
     add_header(response, "x-request-id", x->id);
-    add_kv_format(response, x, status);
+    add_kv_headers(response, x, status);
     const enum MHD_Result result = MHD_queue_response(mhd, (unsigned)status, response);
     MHD_destroy_response(response);
     return result;

@@ -244,6 +244,33 @@ static weir_status read_salt(weir_openai_request *request, const json_t *root, w
     return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
 }
 
+/* A request names no file of the server. */
+static weir_status read_policy_options(weir_policy_options *options, const char *list, weir_api_error *error)
+{
+    weir_error why = { 0 };
+    if (weir_policy_options_set(options, list, &why) != WEIR_OK) return weir_api_bad(error, "kv_policy_options", "%s", why.text);
+    if (options->calibration[0] == '\0') return WEIR_OK;
+    return weir_api_bad(error, "kv_policy_options", "calibration: the server's (kv.policy.calibration) is the only one");
+}
+
+static weir_status read_policy(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    const char *name = NULL, *list = NULL;
+    weir_error  why = { 0 };
+    WEIR_TRY(weir_field_integer(root, "kv_budget", 1, INT32_MAX, &request->kv_budget, error));
+    WEIR_TRY(weir_field_bool(root, "kv_protect", &request->kv_protect, error));
+    if (request->kv_protect && !request->chat)
+        return weir_api_bad(error, "kv_protect", "kv_protect is for chats: a prompt has no system message");
+    WEIR_TRY(weir_field_text(root, "kv_policy", &name, error));
+    WEIR_TRY(weir_field_text(root, "kv_policy_options", &list, error));
+    if (name == NULL && list != NULL) return weir_api_bad(error, "kv_policy_options", "kv_policy_options needs kv_policy");
+    if (name == NULL) return WEIR_OK;
+    request->policy = malloc(sizeof *request->policy);
+    if (request->policy == NULL) return out_of_memory(error);
+    if (weir_policy_options_default(request->policy, name, &why) != WEIR_OK) return weir_api_bad(error, "kv_policy", "%s", why.text);
+    return list != NULL ? read_policy_options(request->policy, list, error) : WEIR_OK;
+}
+
 static weir_status read_overflow(weir_openai_request *request, const json_t *root, const weir_request_limits *limits, weir_api_error *error)
 {
     const char *text = NULL;
@@ -430,6 +457,7 @@ static weir_status read_all(weir_openai_request *request, const weir_request_lim
     WEIR_TRY(read_sampling(request, root, limits, error));
     WEIR_TRY(read_stop(&request->stop, root, error));
     WEIR_TRY(read_salt(request, root, error));
+    WEIR_TRY(read_policy(request, root, error));
     WEIR_TRY(read_overflow(request, root, limits, error));
     WEIR_TRY(read_session(request, root, error));
     return request->chat ? read_chat(request, root, error) : read_completion(request, root, limits->n_vocab, error);
@@ -463,6 +491,7 @@ void weir_openai_request_free(weir_openai_request *request)
     weir_stop_list_free(&request->stop);
     weir_memory_give(request->bias);
     free(request->cache_salt);
+    free(request->policy);
     free(request->session);
     json_decref(request->tools);
     *request = (weir_openai_request){ 0 };

@@ -5,6 +5,7 @@
 #pragma once
 #include <jansson.h>
 
+#include "engine/kv/policy_options.h"
 #include "engine/sample/sampler.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/stop.h"
@@ -27,19 +28,22 @@ typedef struct weir_request_limits {
 enum { WEIR_SESSION_CLIENT_NAME = 64 };
 
 typedef struct weir_openai_request {
-    bool             chat, stream, include_usage, echo, logprobs, ignore_eos, cache_prompt;
-    bool             truncate_middle; /* of a prompt that is too long, instead of refusing it */
-    int32_t          n, n_top_logprobs, min_tokens;
-    int64_t          max_tokens; /* -1: up to the end of the window */
-    weir_sampling    sampling;   /* seed is set in any case; bias points into `bias` */
-    weir_logit_bias *bias;
-    weir_stop_list   stop;
-    char            *cache_salt; /* NULL: none */
-    char            *session;    /* NULL: none; a good name of at most WEIR_SESSION_CLIENT_NAME bytes */
-    json_t          *messages, *tools, *variables; /* chat: new values; tools NULL unless the model is to see them */
-    bool             add_generation_prompt, continue_final_message;
-    const json_t    *prompt;    /* completions: checked for its shape, see weir_openai_prompt_count */
-    json_t          *root;      /* owner of the prompt */
+    bool                 chat, stream, include_usage, echo, logprobs, ignore_eos, cache_prompt;
+    bool                 truncate_middle; /* of a prompt that is too long, instead of refusing it */
+    int32_t              n, n_top_logprobs, min_tokens;
+    int64_t              max_tokens; /* -1: up to the end of the window */
+    weir_sampling        sampling;   /* seed is set in any case; bias points into `bias` */
+    weir_logit_bias     *bias;
+    weir_stop_list       stop;
+    char                *cache_salt; /* NULL: none */
+    weir_policy_options *policy; /* which KV rows stay; NULL: the server's policy */
+    int64_t              kv_budget;  /* rows of each KV head; 0: the server's */
+    bool                 kv_protect; /* those of the system message and the tools stay; chat only */
+    char                *session;    /* NULL: none; a good name of at most WEIR_SESSION_CLIENT_NAME bytes */
+    json_t              *messages, *tools, *variables; /* chat: new values; tools NULL unless the model is to see them */
+    bool                 add_generation_prompt, continue_final_message;
+    const json_t        *prompt;    /* completions: checked for its shape, see weir_openai_prompt_count */
+    json_t              *root;      /* owner of the prompt */
 } weir_openai_request;
 
 /* text [n] is the body, text[n] == 0. *out is set only on success; end it with weir_openai_request_free. */

@@ -39,17 +39,24 @@ static void write_integer(weir_json_out *json, const char *key, int64_t value)
     weir_json_integer(json, value);
 }
 
-/* Rows that are not kept as they were computed are said to be so. */
+/* Rows that are not kept, or not as they were computed, are said to be so. */
 static void write_kv(weir_json_out *json, const weir_generation *g, const weir_usage *usage)
 {
     const weir_service_info *const info = weir_service_info_of(g->exchange->server->options.service);
-    if (!info->kv_is_lossy) return;
+    if (!info->kv_is_lossy && usage->kv_policy == NULL) return;
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
     weir_json_key(json, "format");
     weir_json_string(json, info->kv_format);
     write_integer(json, "bytes", usage->kv_bytes);
     write_integer(json, "rows", usage->n_rows);
+    if (usage->kv_policy != NULL) {
+        write_integer(json, "live", usage->n_rows);
+        write_integer(json, "evicted", usage->n_evicted);
+        weir_json_key(json, "policy");
+        weir_json_string(json, usage->kv_policy);
+        write_integer(json, "budget", usage->kv_budget);
+    }
     weir_json_close(json, '}');
 }
 

@@ -1,12 +1,8 @@
 // The whole server over the demo model: a conversation that memory had no room for is found again by what its prompt begins with.
-#include <jansson.h>
-
 #include <filesystem>
 
 #include "engine/schedule/session_store.h"
-#include "engine/serve/server.h"
-#include "engine/weir.h"
-#include "tests/unit/serve/http.h"
+#include "tests/unit/serve/engine_fixture.h"
 
 namespace {
 
@@ -15,50 +11,15 @@ struct Reply {
     int64_t     n_prompt, n_cached;
 };
 
-const char *const keys[] = { "sk-one", "sk-two" };
-
-class Recall : public testing::Test {
+class Recall : public engine_fixture::EngineServer {
   protected:
-    void open(const std::vector<const char *> &settings)
+    void open(std::vector<const char *> settings)
     {
-        static weir_config config;
-        weir_error         error = {};
         folder_ = std::string(getenv("TEST_TMPDIR")) + "/recall";
+        dir_ = "sessions.dir=" + folder_;
         std::filesystem::remove_all(folder_);
-        weir_config_default(&config);
-        snprintf(config.model.path, sizeof config.model.path, "models/weir-demo");
-        snprintf(config.sessions.dir, sizeof config.sessions.dir, "%s", folder_.c_str());
-        for (const char *const setting : settings) ASSERT_EQ(weir_config_set(&config, setting, &error), WEIR_OK) << error.text;
-        const weir_engine_options options = { &config, true, true, nullptr, nullptr };
-        ASSERT_EQ(weir_engine_open(&engine_, &options, &error), WEIR_OK) << error.text;
-        weir_server_options server = {};
-        server.log_fd = -1;
-        server.sampling = weir_sampling_default();
-        server.keys = keys;
-        server.n_keys = with_keys_ ? 2 : 0;
-        server.ledger = weir_engine_ledger(engine_);
-        server.service = weir_engine_service(engine_);
-        server.sessions = weir_engine_sessions(engine_);
-        server.tokenizer = weir_engine_tokenizer(engine_);
-        server.chat = weir_engine_chat(engine_);
-        ASSERT_EQ(weir_server_open(&server_, &server, &error), WEIR_OK) << error.text;
-        ASSERT_EQ(weir_server_start(server_, &error), WEIR_OK) << error.text;
-    }
-    void TearDown() override
-    {
-        weir_server_close(server_);
-        weir_engine_close(engine_);
-    }
-    json_t *ask_json(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
-    {
-        std::string more = "Content-Length: " + std::to_string(body.size()) + "\r\n";
-        if (with_keys_) more += "Authorization: Bearer " + std::string(keys[key]) + "\r\n";
-        const std::string text = http::request(weir_server_port(server_), method, path, more, body);
-        const size_t      begin = text.find("\r\n\r\n");
-        EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
-        json_t *const root = begin != std::string::npos ? json_loads(text.c_str() + begin, 0, nullptr) : nullptr;
-        EXPECT_NE(root, nullptr) << text;
-        return root;
+        settings.push_back(dir_.c_str());
+        EngineServer::open(settings);
     }
     /* About ten tokens for each of its sentences. */
     Reply ask(int topic, int key = 0, const std::string &salt = "") const
@@ -88,10 +49,7 @@ class Recall : public testing::Test {
         json_decref(root);
         return n;
     }
-    std::string  folder_;
-    bool         with_keys_ = false;
-    weir_engine *engine_ = nullptr;
-    weir_server *server_ = nullptr;
+    std::string folder_, dir_;
 };
 
 TEST_F(Recall, APromptThatWasPushedOutIsFound)

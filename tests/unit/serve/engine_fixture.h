@@ -1,0 +1,65 @@
+// A server over the demo model, and requests to it.
+#pragma once
+#include <jansson.h>
+
+#include <vector>
+
+#include "engine/serve/server.h"
+#include "engine/weir.h"
+#include "tests/unit/serve/http.h"
+
+namespace engine_fixture {
+
+inline const char *const keys[] = { "sk-one", "sk-two" };
+
+/* The whole server over the demo model. */
+class EngineServer : public testing::Test {
+  protected:
+    void open(const std::vector<const char *> &settings)
+    {
+        static weir_config config;
+        weir_error         error = {};
+        weir_config_default(&config);
+        snprintf(config.model.path, sizeof config.model.path, "models/weir-demo");
+        for (const char *const setting : settings) ASSERT_EQ(weir_config_set(&config, setting, &error), WEIR_OK) << error.text;
+        const weir_engine_options options = { &config, true, true, nullptr, nullptr };
+        ASSERT_EQ(weir_engine_open(&engine_, &options, &error), WEIR_OK) << error.text;
+        weir_server_options server = {};
+        server.log_fd = -1;
+        server.sampling = weir_sampling_default();
+        server.keys = keys;
+        server.n_keys = with_keys_ ? 2 : 0;
+        server.ledger = weir_engine_ledger(engine_);
+        server.service = weir_engine_service(engine_);
+        server.sessions = weir_engine_sessions(engine_);
+        server.tokenizer = weir_engine_tokenizer(engine_);
+        server.chat = weir_engine_chat(engine_);
+        ASSERT_EQ(weir_server_open(&server_, &server, &error), WEIR_OK) << error.text;
+        ASSERT_EQ(weir_server_start(server_, &error), WEIR_OK) << error.text;
+    }
+    void TearDown() override
+    {
+        weir_server_close(server_);
+        weir_engine_close(engine_);
+    }
+    std::string request(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
+    {
+        std::string more = "Content-Length: " + std::to_string(body.size()) + "\r\n";
+        if (with_keys_) more += "Authorization: Bearer " + std::string(keys[key]) + "\r\n";
+        return http::request(weir_server_port(server_), method, path, more, body);
+    }
+    json_t *ask_json(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
+    {
+        const std::string text = request(method, path, body, key);
+        const size_t      begin = text.find("\r\n\r\n");
+        EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
+        json_t *const root = begin != std::string::npos ? json_loads(text.c_str() + begin, 0, nullptr) : nullptr;
+        EXPECT_NE(root, nullptr) << text;
+        return root;
+    }
+    bool         with_keys_ = false;
+    weir_engine *engine_ = nullptr;
+    weir_server *server_ = nullptr;
+};
+
+} // namespace engine_fixture

@@ -1,0 +1,99 @@
+// KV policies over the wire: what a request asks for, what its reply says, and what is refused.
+#include "tests/unit/serve/engine_fixture.h"
+
+namespace {
+
+class Policy : public engine_fixture::EngineServer {
+  protected:
+    static std::string chat(const std::string &more)
+    {
+        std::string content;
+        for (int i = 0; i < 60; i++) content += "Item " + std::to_string(i) + " costs " + std::to_string(i * 104729 % 997) + ". ";
+        return R"({"messages":[{"role":"system","content":"Answer with one word, and never with a number that is not there."},)"
+               R"({"role":"user","content":")" +
+               content + R"("}],"max_tokens":12,"temperature":0,"ignore_eos":true)" + more + "}";
+    }
+    std::string    ask(const std::string &more) const { return request("POST", "/v1/chat/completions", chat(more)); }
+    static int64_t number(const std::string &reply, const std::string &field)
+    {
+        const size_t at = reply.find("\"" + field + "\":");
+        return at != std::string::npos ? std::stoll(reply.substr(at + field.size() + 3)) : -1;
+    }
+};
+
+TEST_F(Policy, AReplySaysWhatWent)
+{
+    open({ "memory.host=128MiB" });
+    const std::string whole = ask("");
+    EXPECT_EQ(whole.find("x-weir-kv-policy"), std::string::npos);
+    EXPECT_EQ(whole.find("\"evicted\""), std::string::npos);
+    for (const char *const name : { "sinks", "h2o", "snapkv", "keydiff" }) {
+        const std::string reply = ask(std::string(",\"kv_policy\":\"") + name + "\",\"kv_budget\":128");
+        EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+        EXPECT_NE(reply.find(std::string("x-weir-kv-policy: ") + name), std::string::npos) << reply;
+        EXPECT_NE(reply.find("x-weir-kv-budget: 128"), std::string::npos) << reply;
+        EXPECT_EQ(number(reply, "live") + number(reply, "evicted"), number(reply, "total_tokens") - 1) << reply;
+        EXPECT_LE(number(reply, "live"), 128 + 128) << reply;
+        EXPECT_GT(number(reply, "evicted"), 100) << reply;
+        EXPECT_EQ(number(reply, "budget"), 128) << reply;
+    }
+    const std::string metrics = request("GET", "/metrics", "");
+    EXPECT_NE(metrics.find("kv_evicted_tokens_total"), std::string::npos);
+    const std::string stream = ask(",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    EXPECT_NE(stream.find("x-weir-kv-policy: sinks"), std::string::npos) << stream;
+    EXPECT_GT(number(stream, "evicted"), 100) << stream;
+}
+
+TEST_F(Policy, TheServersPolicyIsForRequestsThatNameNone)
+{
+    open({ "memory.host=128MiB", "kv.policy.name=sinks", "kv.policy.budget=64", "kv.policy.options=every=8" });
+    const std::string reply = ask(""), own = ask(",\"kv_policy\":\"knorm\",\"kv_budget\":96"), full = ask(",\"kv_policy\":\"full\"");
+    EXPECT_NE(reply.find("x-weir-kv-policy: sinks"), std::string::npos) << reply;
+    EXPECT_LE(number(reply, "live"), 72);
+    EXPECT_NE(own.find("x-weir-kv-policy: knorm"), std::string::npos) << own;
+    EXPECT_EQ(full.find("x-weir-kv-policy"), std::string::npos) << full;
+    const std::string fewer = ask(",\"kv_budget\":32");
+    EXPECT_EQ(number(fewer, "budget"), 32) << fewer;
+}
+
+TEST_F(Policy, AProtectedPreambleStays)
+{
+    open({ "memory.host=128MiB" });
+    const std::string policy = ",\"kv_policy\":\"random\",\"kv_budget\":16,\"kv_policy_options\":\"every=1\"";
+    const std::string bare = ask(policy), kept = ask(policy + ",\"kv_protect\":true");
+    EXPECT_LE(number(bare, "live"), 17) << bare;
+    EXPECT_GT(number(kept, "live"), 17) << kept;
+    EXPECT_LT(number(kept, "live"), 64) << kept;
+}
+
+TEST_F(Policy, WhatCannotBeIsRefusedWithTheRemedy)
+{
+    open({ "memory.host=128MiB", "server.kv_per_request=1MiB" });
+    const struct {
+        const char *more, *says;
+    } cases[] = {
+        { ",\"kv_policy\":\"snapvk\",\"kv_budget\":64", "snapkv" },
+        { ",\"kv_policy\":7,\"kv_budget\":64", "kv_policy" },
+        { ",\"kv_policy\":\"sinks\"", "needs kv_budget" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":0", "kv_budget" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":-5", "kv_budget" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":1e300", "kv_budget" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":3", "leaves it no choice" },
+        { ",\"kv_budget\":64", "set kv_policy" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinsk=2\"", "sinks" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinks=-2\"", "sinks" },
+        { ",\"kv_policy_options\":\"sinks=2\"", "needs kv_policy" },
+        { ",\"kv_policy\":\"triattention\",\"kv_budget\":256", "statistics" },
+        { ",\"kv_policy\":\"triattention\",\"kv_budget\":256,\"kv_policy_options\":\"calibration=/etc/passwd\"", "the server's" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":2040", "kv_budget_exceeded" },
+        { ",\"kv_protect\":1", "kv_protect" },
+    };
+    for (const auto &c : cases) {
+        const std::string reply = ask(c.more);
+        EXPECT_EQ(0u, reply.find("HTTP/1.1 400")) << c.more << "\n" << reply;
+        EXPECT_NE(reply.find(c.says), std::string::npos) << c.more << "\n" << reply;
+    }
+    EXPECT_EQ(0u, ask("").find("HTTP/1.1 200"));
+}
+
+} // namespace
