@@ -172,7 +172,7 @@ std::string scorer_of(const Policies &p, const std::string &name, std::string *o
     }
     if (name == "lagkv") *options = format("sinks=%lld,lag=%lld", whole("sinks", 0), whole("lag", 2));
     if (name == "streaming_kvpress") {
-        *options = format("sinks=%lld", whole("sinks", 0));
+        *options = format("sinks=%lld,every=1", whole("sinks", 0));
         return "sinks";
     }
     const char *const plain[] = { "observed", "tova", "keydiff", "knorm", "lagkv" };
@@ -330,7 +330,7 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
         const int64_t sinks = p->number("streaming", "sinks", 0, MOST), window = p->number("streaming", "window", 1, MOST);
-        Text          text(p->data, "sinks", format("sinks=%lld", static_cast<long long>(sinks)));
+        Text          text(p->data, "sinks", format("sinks=%lld,every=1", static_cast<long long>(sinks)));
         Ints          sets, slots;
         for (int64_t t = 0; t < p->n(); t++) {
             text.step(1, sinks + window, WEIR_POLICY_DECODE);
