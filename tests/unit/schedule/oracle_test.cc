@@ -1,0 +1,196 @@
+/* What a text that lost rows computes is what attention over exactly the rows that stayed computes. The oracle knows nothing of moving rows: it keeps a copy of
+ * every row as it was written, finds out from the pages which of them are left, and before each step writes those to pages of a fresh sequence. */
+#include <algorithm>
+#include <cmath>
+
+#include "engine/kv/evict.h"
+#include "engine/kv/keeping.h"
+#include "offload/dispatch.h"
+#include "tests/unit/model/support.h"
+
+namespace {
+
+using support::Engine;
+using support::Sequence;
+
+struct Row {
+    std::vector<float> k, v;
+    bool               operator==(const Row &other) const { return k == other.k && v == other.v; }
+};
+using Head = std::vector<Row>;
+
+class Oracle : public ::testing::Test {
+  protected:
+    void open(const char *model, const std::string &policy, const std::string &options)
+    {
+        ASSERT_EQ(engine_.open(support::golden(model),
+                               { "kernels.activations=f32", "kv.format=f32", "model.context=512", "batch.chunk=64", "kv.reuse=off",
+                                 "kv.policy.name=" + policy, "kv.policy.budget=24", "kv.policy.options=" + options }),
+                  WEIR_OK)
+            << engine_.text();
+        ASSERT_EQ(
+            weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()), weir_engine_ledger(engine_.get()), engine_.error()),
+            WEIR_OK);
+        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, 2, 512, n_prompt, 64, engine_.error()), WEIR_OK) << engine_.text();
+        rows_.assign(n_heads(), {});
+    }
+    void close()
+    {
+        weir_keeping_close(keeping_);
+        weir_kv_evictor_close(evictor_);
+        keeping_ = nullptr;
+        evictor_ = nullptr;
+        engine_.close();
+    }
+    void TearDown() override { close(); }
+
+    static constexpr int n_prompt = 100;
+    weir_kv_store       *store() { return weir_engine_store(engine_.get()); }
+    const weir_kv_spec  &spec() { return *weir_kv_store_spec(store()); }
+    size_t               n_heads() { return static_cast<size_t>(spec().n_layers * spec().n_kv_heads); }
+
+    Row read(const weir_kv_table &table, int64_t head, int64_t slot)
+    {
+        Row row = { std::vector<float>(static_cast<size_t>(spec().key_dim)), std::vector<float>(static_cast<size_t>(spec().value_dim)) };
+        const weir_policy_tile tile = { head / spec().n_kv_heads, head % spec().n_kv_heads, slot, 1, row.k.data(), row.v.data() };
+        EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK) << engine_.text();
+        return row;
+    }
+    std::vector<float> step(Sequence &sequence, int n)
+    {
+        const float *logits = nullptr;
+        weir_work    work = support::work_of(&sequence, n, WEIR_LOGITS_LAST);
+        EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
+        return std::vector<float>(logits, logits + engine_.n_vocab());
+    }
+    void write(const weir_kv_table &table, size_t head, const Head &rows)
+    {
+        std::vector<float> k, v;
+        for (const Row &row : rows) {
+            k.insert(k.end(), row.k.begin(), row.k.end());
+            v.insert(v.end(), row.v.begin(), row.v.end());
+        }
+        weir_kv_segment segment = {};
+        segment.pages = table.pages + static_cast<int64_t>(head) * table.capacity;
+        segment.page_stride = table.capacity;
+        segment.n_rows = static_cast<int32_t>(rows.size());
+        weir_kv_write_args args = {};
+        args.k = k.data();
+        args.v = v.data();
+        args.segments = &segment;
+        args.n_segments = args.n_kv_heads = 1;
+        args.key_dim = args.k_stride = spec().key_dim;
+        args.value_dim = args.v_stride = spec().value_dim;
+        args.k_format = args.v_format = WEIR_KV_F32;
+        EXPECT_EQ(weir_kv_write(weir_engine_stream(engine_.get()), &args), WEIR_OK);
+    }
+    /* A sequence with `text`'s tokens before its next step, whose rows are those that the oracle knows. */
+    void rebuild(Sequence &out, const weir_sequence *text, const std::vector<float> &state)
+    {
+        weir_sequence *const s = out.get();
+        size_t               most = 0;
+        weir_sequence_clear(s);
+        std::copy(text->tokens, text->tokens + text->n_tokens, s->tokens);
+        s->n_tokens = text->n_tokens;
+        s->n_computed = text->n_computed;
+        if (!state.empty()) std::copy(state.begin(), state.end(), s->recurrent);
+        s->recurrent_dirty = true;
+        for (const Head &head : rows_) most = std::max(most, head.size());
+        if (most == 0) return;
+        ASSERT_EQ(weir_kv_reserve(&s->table, store(), static_cast<int64_t>(most)), WEIR_OK);
+        for (size_t h = 0; h < rows_.size(); h++) {
+            ASSERT_EQ((rows_[h].size() + 63) / 64, (most + 63) / 64) << "heads of one length in pages";
+            write(s->table, h, rows_[h]);
+            s->table.head_rows[h] = static_cast<int32_t>(rows_[h].size());
+        }
+        s->table.n_rows = static_cast<int64_t>(most);
+        s->table.is_cut = true;
+    }
+    /* Of the rows that were there, which are left: in order, and none that is new. True if some went. */
+    bool follow(const weir_kv_table &table)
+    {
+        bool any = false;
+        for (size_t h = 0; h < rows_.size(); h++) {
+            const int64_t n = weir_kv_rows_at(&table, static_cast<int64_t>(h));
+            Head          left;
+            size_t        at = 0;
+            for (int64_t i = 0; i < n; i++) {
+                const Row row = read(table, static_cast<int64_t>(h), i);
+                while (at < rows_[h].size() && !(rows_[h][at] == row)) at++;
+                EXPECT_LT(at, rows_[h].size()) << "head " << h << " slot " << i << " holds no row that was there, in order";
+                if (at == rows_[h].size()) return any;
+                left.push_back(rows_[h][at++]);
+            }
+            any = any || left.size() < rows_[h].size();
+            rows_[h] = left;
+        }
+        return any;
+    }
+    /* One step of the text, its oracle beside it; returns whether rows went after it. */
+    bool check(Sequence &text, Sequence &oracle, int n, const std::string &what)
+    {
+        weir_sequence *const     s = text.get();
+        const std::vector<float> state(s->recurrent, s->recurrent + s->recurrent_bytes / sizeof(float));
+        rebuild(oracle, s, state);
+        const std::vector<float> expected = step(oracle, n), got = step(text, n);
+        for (size_t i = 0; i < got.size(); i++)
+            if (!(std::fabs(got[i] - expected[i]) <= 1e-4f * (1 + std::fabs(expected[i])))) {
+                ADD_FAILURE() << what << ": token " << s->n_computed << " logit " << i << ": " << got[i] << " for " << expected[i];
+                break;
+            }
+        for (size_t h = 0; h < rows_.size(); h++)
+            for (int i = 0; i < n; i++)
+                rows_[h].push_back(read(s->table, static_cast<int64_t>(h), weir_kv_rows_at(&s->table, static_cast<int64_t>(h)) - n + i));
+        EXPECT_EQ(weir_runner_evict(engine_.runner(), s, nullptr, engine_.error()), WEIR_OK) << engine_.text();
+        return follow(s->table);
+    }
+    Engine            engine_;
+    weir_kv_evictor  *evictor_ = nullptr;
+    weir_keeping     *keeping_ = nullptr;
+    std::vector<Head> rows_;
+};
+
+TEST_F(Oracle, ThroughManyEvictionsAndAFork)
+{
+    const std::pair<const char *, const char *> methods[] = {
+        { "sinks", "every=3" },
+        { "h2o", "sinks=2,recent=8,every=3" },
+        { "scissorhands", "recent=8,every=3,history=32" },
+        { "snapkv", "window=8,every=3" },
+        { "rkv", "window=8,recent=4,every=3" },
+        { "tova", "every=1" },
+        { "keydiff", "every=3" },
+        { "knorm", "every=3,split=adaptive" },
+        { "expected", "every=3" },
+        { "lagkv", "lag=8,every=3" },
+        { "random", "every=3" },
+        { "observed", "every=3,split=adaptive" },
+    };
+    for (const char *const model : { "tq", "qwen3" }) {
+        for (const auto &[name, options] : methods) {
+            open(model, name, options);
+            {
+                Sequence             text(engine_), oracle(engine_), fork(engine_);
+                std::vector<int32_t> tokens;
+                for (int i = 0; i < 160; i++) tokens.push_back((i * 31 + i * i) % 300);
+                text.add(tokens);
+                text.get()->keeping = weir_keeping_begin(keeping_, 0, n_prompt, 0);
+                int n_prunings = 0;
+                for (const int n : { 64, 36 }) n_prunings += check(text, oracle, n, name);
+                EXPECT_LE(n_prunings, 1) << name << ": not before the end of the prompt";
+                for (int i = 0; i < 20; i++) n_prunings += check(text, oracle, 1, name);
+                fork.get()->keeping = weir_keeping_begin(keeping_, 1, n_prompt, 0);
+                weir_sequence_fork(fork.get(), text.get());
+                const std::vector<Head> at_fork = rows_;
+                for (int i = 0; i < 20; i++) n_prunings += check(text, oracle, 1, name);
+                EXPECT_GE(n_prunings, 10) << name;
+                rows_ = at_fork;
+                for (int i = 0; i < 20; i++) (void)check(fork, oracle, 1, std::string(name) + " forked");
+                EXPECT_EQ(fork.get()->table.n_rows, text.get()->table.n_rows);
+            }
+            close();
+        }
+    }
+}
+
+} // namespace
