@@ -74,8 +74,8 @@ weir_status weir_policies_open(weir_policies *policies, const weir_identity_part
     policies->service.layers = policies->layers;
     weir_policies_turn(policies, parts->model);
     const char *const own = policies->service.options.calibration, *const path = own[0] != '\0' ? own : config->kv.policy.calibration;
-    if (path[0] == '\0') return WEIR_OK;
     WEIR_TRY(weir_identity_model(s->model, parts, error));
+    if (path[0] == '\0') return WEIR_OK;
     WEIR_TRY(weir_calibration_read(&policies->calibration, path, error));
     policies->service.calibration = policies->calibration;
     return WEIR_OK;

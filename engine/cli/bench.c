@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
+#include "engine/kv/keeping.h"
 #include "engine/kv/residency.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/evaluate.h"
@@ -29,6 +30,8 @@ static size_t resident_bytes(void)
 typedef struct bench {
     const weir_engine *engine;
     weir_sequence      base, work;
+    weir_keeping      *keeping; /* of the two, for one depth; NULL: every row stays */
+    int32_t            n_prompt; /* the depth */
     int32_t           *tokens; /* any ids: speed does not depend on them */
     int64_t            n_vocab;
     size_t             peak_rss; /* after any measurement */
@@ -66,6 +69,7 @@ static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool de
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
 {
     weir_sequence_clear(&b->work);
+    if (b->keeping != NULL) b->work.keeping = weir_keeping_begin(b->keeping, 1, b->n_prompt, 0);
     weir_sequence_fork(&b->work, &b->base);
     const int64_t start = weir_clock_ns();
     WEIR_TRY(compute(b, &b->work, n, decode, error));
@@ -103,7 +107,26 @@ static weir_status fill(bench *b, weir_sequence *sequence, int32_t n, weir_error
         weir_runner_tend(runner, &work, 1);
         n -= rows;
     }
-    return WEIR_OK;
+    return weir_runner_evict(runner, sequence, NULL, error);
+}
+
+/* With a policy the rows of each depth are a prompt of their own, after which it drops those that it does not keep. */
+static weir_status begin_depth(bench *b, const weir_bench_options *options, int32_t depth, weir_error *error)
+{
+    const int32_t n_new = weir_runner_limits_of(weir_engine_runner(b->engine))->rows;
+    weir_sequence_clear(&b->work);
+    if (b->keeping != NULL) weir_sequence_clear(&b->base);
+    weir_keeping_close(b->keeping);
+    b->keeping = NULL;
+    b->n_prompt = depth;
+    if (depth == 0) return WEIR_OK;
+    WEIR_TRY(weir_engine_keep(b->engine, &b->keeping, 2, depth + options->n_generate, depth, n_new, error));
+    if (b->keeping == NULL) return WEIR_OK;
+    weir_sequence_clear(&b->base);
+    b->base.keeping = weir_keeping_begin(b->keeping, 0, depth, 0);
+    if (!options->synthetic_kv || weir_keeping_unseen(b->base.keeping) > 0) return WEIR_OK;
+    return weir_error_set(error, WEIR_EINVAL, "%s has to see the whole prompt: leave --synthetic-kv out",
+                          weir_policy_name(weir_policy_options_of(weir_keeping_policy(b->keeping))));
 }
 
 /* Bytes that came from the disk since opening. */
@@ -139,14 +162,18 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
 {
     const int32_t  n_threads = weir_stream_threads(weir_engine_stream(b->engine));
     weir_bandwidth before = { 0 }, after = { 0 };
-    const int32_t  grow = row->depth - b->base.n_tokens;
+    WEIR_TRY(begin_depth(b, options, row->depth, error));
+    const int32_t grow = row->depth - b->base.n_tokens;
     if (grow > 0) WEIR_TRY(options->synthetic_kv ? fill(b, &b->base, grow, error) : compute(b, &b->base, grow, false, error));
     WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
     WEIR_TRY(measure_decode(b, options, row, error));
     WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
-    WEIR_TRY(measure(b, options->synthetic_kv ? 0 : options->n_prompt, false, options->n_repeats, &row->prefill, error));
+    const bool has_prompt = !options->synthetic_kv && b->keeping == NULL; /* rows dropped by then are no prompt's company */
+    WEIR_TRY(measure(b, has_prompt ? options->n_prompt : 0, false, options->n_repeats, &row->prefill, error));
     row->step_bytes = weir_model_decode_bytes(weir_engine_model(b->engine));
-    row->kv_bytes = kv_bytes_at(b->engine, row->depth + options->n_generate / 2);
+    int64_t n_rows = row->depth + options->n_generate / 2;
+    if (b->keeping != NULL) n_rows = weir_keeping_count_of(b->work.keeping, &b->work.table, b->work.n_computed).live;
+    row->kv_bytes = kv_bytes_at(b->engine, n_rows);
     row->bandwidth = 0.5 * (before.median + after.median);
     row->bandwidth_share = row->decode.median * (double)(row->step_bytes + row->kv_bytes) / (row->bandwidth * 1e9);
     return WEIR_OK;
@@ -213,6 +240,7 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, co
     out->memory_peak = memory.peak[WEIR_TIER_HOST];
     weir_sequence_close(&b.work);
     weir_sequence_close(&b.base);
+    weir_keeping_close(b.keeping);
     free(b.tokens);
     return status;
 }

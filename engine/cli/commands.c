@@ -253,6 +253,18 @@ GROUP(constructed, "Model to write");
 static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("log-level", "LEVEL", "log.level") };
 GROUP(tokens_model, "Model");
 
+static const weir_option calibrate_options[] = {
+    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text like those to come, UTF-8; - is stdin." },
+    { .name = "out", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Where the statistics go." },
+    { .name = "window",
+      .value = "N",
+      .type = WEIR_OPTION_INT,
+      .min = 2,
+      .max = 1 << 24,
+      .help = "Tokens per window; each starts from an empty state. Default: 1024." },
+};
+GROUP(calibrate, "Input and output");
+
 static const weir_option perplexity_options[] = {
     { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text to score, UTF-8; - is stdin." },
     { .name = "window",
@@ -390,7 +402,13 @@ static const weir_command commands[] = {
       .run = weir_run_bench,
       .summary = "Measures prefill and decode speed, with the machine's read bandwidth beside them.",
       .details = "With memory.disk also what each token reads from the disk, and how fast that disk is.",
-      .groups = { &bench, &model } },
+      .groups = { &bench, &model, &policy } },
+    { .name = "calibrate",
+      .usage = "--text FILE --out FILE [options]",
+      .run = weir_run_calibrate,
+      .summary = "Measures the model's queries over a text, for KV policies that judge keys by them (triattention).",
+      .details = "A few tens of thousands of tokens are plenty. The file says which model it is of; other models refuse it.",
+      .groups = { &calibrate, &model } },
     { .name = "eval retrieval",
       .usage = "--items FILE [options]",
       .run = weir_run_eval_retrieval,

@@ -88,7 +88,7 @@ static weir_status score_windows(scorer *s, const weir_engine *engine, const wei
 {
     weir_sequence sequence = { 0 };
     weir_keeping *keeping = NULL;
-    WEIR_TRY(weir_engine_keep(engine, &keeping, s->n, 0, PIECE, error));
+    WEIR_TRY(weir_engine_keep(engine, &keeping, 1, s->n, 0, PIECE, error));
     weir_status status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
                                             weir_model_recurrent_bytes(weir_engine_model(engine)), error);
     s->n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab;

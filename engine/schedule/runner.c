@@ -10,25 +10,28 @@
 typedef struct watched {
     weir_attention_watch watch;
     const weir_work     *work;
+    const weir_runner   *runner;
 } watched;
 
 struct weir_runner {
-    const weir_model   *model;
-    weir_workspace     *workspace;
-    weir_ledger        *ledger;
-    void               *memory; /* of the four arrays */
-    weir_runner_limits  limits;
-    const weir_kv_pair *formats; /* [kv_layers] borrowed */
-    weir_kv_sinks       sinks;
-    weir_kv_staging    *staging; /* NULL: there is no disk */
-    weir_kv_source      source;
-    weir_company        company;
-    const char         *problem; /* of a work that failed in the last step */
-    int32_t            *tokens;     /* [limits.rows] */
-    int32_t            *logit_rows; /* [limits.logits] */
-    weir_batch_segment *segments;   /* [limits.works] */
-    watched            *watched;    /* [limits.works] */
-    weir_kv_evictor    *evictor; /* NULL: no sequence has a policy */
+    const weir_model    *model;
+    weir_workspace      *workspace;
+    weir_ledger         *ledger;
+    void                *memory; /* of the four arrays */
+    weir_runner_limits   limits;
+    const weir_kv_pair  *formats; /* [kv_layers] borrowed */
+    weir_kv_sinks        sinks;
+    weir_kv_staging     *staging; /* NULL: there is no disk */
+    weir_kv_source       source;
+    weir_company         company;
+    const char          *problem; /* of a work that failed in the last step */
+    int32_t             *tokens;     /* [limits.rows] */
+    int32_t             *logit_rows; /* [limits.logits] */
+    weir_batch_segment  *segments;   /* [limits.works] */
+    watched             *watched;    /* [limits.works] */
+    weir_queries_visitor visit_queries; /* NULL: nobody wants them */
+    void                *queries_user, *queries; /* queries: [limits.rows, heads, head_dim]; NULL: never asked for */
+    weir_kv_evictor     *evictor; /* NULL: no sequence has a policy */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;
 };
@@ -37,6 +40,12 @@ size_t weir_runner_bytes(const weir_runner_limits *limits)
 {
     return (size_t)limits->works * (sizeof(weir_batch_segment) + sizeof(watched)) +
            ((size_t)limits->rows + (size_t)limits->logits) * sizeof(int32_t);
+}
+
+static size_t queries_bytes(const weir_runner *runner)
+{
+    const weir_shape *const shape = weir_model_shape(runner->model);
+    return (size_t)runner->limits.rows * (size_t)(shape->n_heads * shape->head_dim) * sizeof(float);
 }
 
 /* ---- pages on disk, as attention sees them ---------------------------------------------------------------------- */
@@ -119,6 +128,7 @@ void weir_runner_close(weir_runner *runner)
     if (runner == NULL) return;
     weir_kv_staging_close(runner->staging);
     weir_workspace_close(runner->workspace);
+    weir_ledger_free(runner->ledger, runner->queries, WEIR_ACCOUNT_ACTIVATIONS, queries_bytes(runner));
     weir_ledger_free(runner->ledger, runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(&runner->limits));
     free(runner);
 }
@@ -131,6 +141,16 @@ void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_
 {
     runner->observe = observe;
     runner->user = user;
+}
+
+weir_status weir_runner_show_queries(weir_runner *runner, weir_queries_visitor visit, void *user, weir_error *error)
+{
+    WEIR_ASSERT(visit == NULL || runner->evictor != NULL);
+    if (visit != NULL && runner->queries == NULL)
+        WEIR_TRY(weir_ledger_alloc(runner->ledger, &runner->queries, WEIR_ACCOUNT_ACTIVATIONS, queries_bytes(runner), error));
+    runner->visit_queries = visit;
+    runner->queries_user = user;
+    return WEIR_OK;
 }
 
 void weir_runner_share(weir_runner *runner, const weir_company *company) { runner->company = *company; }
@@ -193,10 +213,30 @@ static void show(void *user, int64_t kv_layer, const float *queries, int64_t row
     weir_keeping_see(sequence->keeping, &sequence->table, kv_layer, sequence->n_computed, &rows);
 }
 
-/* NULL: the sequence has no policy. */
-static const weir_attention_watch *watch(watched *place, const weir_work *work)
+static void show_plain(void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride)
 {
-    if (work->sequence->keeping == NULL) return NULL;
+    const watched *const seen = user;
+    (void)queries, (void)row_stride, (void)head_stride;
+    seen->runner->visit_queries(seen->runner->queries_user, kv_layer, seen->watch.plain, seen->work->n_rows);
+}
+
+/* Of a sequence without a policy, the rows of the step from first_row on. */
+static const weir_attention_watch *watch_queries(const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row)
+{
+    const weir_shape *const shape = weir_model_shape(runner->model);
+    if (runner->visit_queries == NULL) return NULL;
+    *place = (watched){
+        .watch = { .plain = (float *)runner->queries + first_row * shape->n_heads * shape->head_dim, .seen = show_plain, .user = place },
+        .work = work,
+        .runner = runner
+    };
+    return &place->watch;
+}
+
+/* NULL: nobody wants to see the sequence. */
+static const weir_attention_watch *watch(const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row)
+{
+    if (work->sequence->keeping == NULL) return watch_queries(runner, place, work, first_row);
     const weir_keeping_view view = weir_keeping_view_of(work->sequence->keeping, work->n_rows);
     *place = (watched){ .watch = { .logits = view.logits,
                                    .mass = view.mass,
@@ -232,7 +272,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                                                                                        .stride = sequence->table.capacity,
                                                                                        .n_past = sequence->n_computed,
                                                                                        .n_rows = work->n_rows };
-        const weir_attention_watch *const watches = watch(&runner->watched[batch.n_segments], work);
+        const weir_attention_watch *const watches = watch(runner, &runner->watched[batch.n_segments], work, batch.n_rows);
         runner->segments[batch.n_segments++] = (weir_batch_segment){ .first_row = batch.n_rows,
                                                                      .n_rows = work->n_rows,
                                                                      .n_past = sequence->n_computed,

@@ -57,6 +57,10 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
 WEIR_MUST_CHECK weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, const weir_tend_room *room, weir_error *error);
 /* Why a work of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
+/* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation and after their norm, of each layer without a sliding
+ * window, in the steps that follow; NULL ends it. Takes memory for them; only where rows can be evicted. */
+typedef void (*weir_queries_visitor)(void *user, int64_t kv_layer, const float *queries, int32_t n_rows);
+WEIR_MUST_CHECK weir_status weir_runner_show_queries(weir_runner *runner, weir_queries_visitor visit, void *user, weir_error *error);
 /* As weir_batch.observe, for the steps that follow; NULL ends it. */
 void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user);
 

@@ -268,4 +268,91 @@ TEST_F(Eval, PositionsAddUpToTheWhole)
     EXPECT_EQ(eval({ "perplexity", "--text", put("e", ""), "--stream" }).code, 2);
 }
 
+/* ---- policies ---- */
+
+class EvalPolicy : public Eval {
+  protected:
+    std::string text() const
+    {
+        std::string all;
+        for (int i = 0; i < 500; i++) all += "One two three " + std::to_string(i * 7919 % 1000) + " four five. ";
+        return put("t", all);
+    }
+    /* Perplexity in windows of 200 with a policy. */
+    Outcome score(const std::vector<std::string> &more) const
+    {
+        std::vector<std::string> words = { "perplexity", "--text", path("t"), "--window", "200", "--json" };
+        words.insert(words.end(), more.begin(), more.end());
+        return eval(words);
+    }
+};
+
+TEST_F(EvalPolicy, ABudgetIsHeldAndSaid)
+{
+    (void)text();
+    const Outcome whole = score({}), part = score({ "--policy", "sinks", "--budget", "64" }),
+                  roomy = score({ "--policy", "h2o", "--budget", "190", "--policy-options", "every=1" });
+    ASSERT_EQ(part.code, 0) << part.err;
+    ASSERT_EQ(roomy.code, 0) << roomy.err;
+    EXPECT_EQ(Json(whole.out).number("kept"), 200);
+    EXPECT_EQ(Json(whole.out).number("evicted"), 0);
+    EXPECT_LE(Json(part.out).number("kept"), 64 + 64);
+    EXPECT_EQ(Json(part.out).number("kept") + Json(part.out).number("evicted"), 200);
+    EXPECT_LT(Json(part.out).number("bytes"), Json(whole.out).number("bytes"));
+    EXPECT_NE(Json(part.out).number("nll"), Json(whole.out).number("nll"));
+    EXPECT_EQ(Json(part.out).number("budget"), 64);
+    EXPECT_NEAR(Json(roomy.out).number("nll"), Json(whole.out).number("nll"), 0.02) << "ten rows of two hundred went";
+}
+
+TEST_F(EvalPolicy, CalibrationServesItsOwnModelOnly)
+{
+    const Outcome made =
+        run({ "calibrate", "--model", "models/weir-demo", "--text", text(), "--out", path("demo.tria"), "--window", "256" });
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_SAYS(made.out, "queries of each head");
+    const Outcome with =
+        score({ "--policy", "triattention", "--budget", "96", "--policy-options", "every=16", "--calibration", path("demo.tria") });
+    ASSERT_EQ(with.code, 0) << with.err;
+    EXPECT_GT(Json(with.out).number("evicted"), 50);
+    const Outcome without = score({ "--policy", "triattention", "--budget", "96" });
+    EXPECT_NE(without.code, 0);
+    EXPECT_SAYS(without.err, "weir calibrate");
+    ASSERT_EQ(run({ "eval", "constructed", "--out", path("model") }).code, 0);
+    const Outcome other = run({ "generate", "--model", path("model"), "--context", "512", "--tokens", "1,70,3000", "--max-tokens", "1",
+                                "--policy", "triattention", "--budget", "200", "--calibration", path("demo.tria") });
+    EXPECT_NE(other.code, 0);
+    EXPECT_SAYS(other.err, "model");
+    std::string bytes = read("demo.tria");
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    (void)put("demo.tria", bytes);
+    const Outcome flipped = score({ "--policy", "triattention", "--budget", "96", "--calibration", path("demo.tria") });
+    EXPECT_NE(flipped.code, 0);
+    EXPECT_SAYS(flipped.err, "demo.tria");
+    EXPECT_NE(run({ "calibrate", "--model", "models/weir-demo", "--text", path("t"), "--out", path("x"), "--window", "500000" }).code, 0);
+}
+
+TEST_F(EvalPolicy, MistakesAreNamed)
+{
+    (void)text();
+    const struct {
+        std::vector<std::string> more;
+        const char              *says;
+    } cases[] = {
+        { { "--policy", "snapvk", "--budget", "64" }, "snapkv" },
+        { { "--policy", "sinks" }, "kv.policy.budget" },
+        { { "--budget", "64" }, "keeps every row" },
+        { { "--policy", "sinks", "--budget", "4" }, "leaves it no choice" },
+        { { "--policy", "sinks", "--budget", "64", "--policy-options", "evry=2" }, "every" },
+        { { "--policy", "sinks", "--budget", "64", "--calibration", "/nowhere" }, "/nowhere" },
+    };
+    for (const auto &c : cases) {
+        const Outcome o = score(c.more);
+        EXPECT_NE(o.code, 0) << c.more[1];
+        EXPECT_SAYS(o.err, c.says);
+    }
+    const Outcome list = run({ "eval", "policies" });
+    EXPECT_EQ(list.code, 0);
+    for (const char *const name : { "full:", "sinks:", "h2o:", "snapkv:", "triattention:", "in_prompt" }) EXPECT_SAYS(list.out, name);
+}
+
 } // namespace
