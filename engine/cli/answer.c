@@ -101,6 +101,7 @@ weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
                                        .n_prompt = (int32_t)prompts[started].ids.count,
                                        .max_tokens = prompts[started].max_tokens,
                                        .n_choices = 1,
+                                       .kv_budget = prompts[started].kv_budget,
                                        .sampling = weir_sampling_default(),
                                        .callback = on_event,
                                        .user = p };

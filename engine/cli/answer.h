@@ -23,6 +23,7 @@ void                        weir_cli_answer_free(weir_cli_answer *answer);
 typedef struct weir_prompt {
     weir_ids ids;
     int32_t  max_tokens;
+    int64_t  kv_budget; /* rows; 0: the service's */
 } weir_prompt;
 WEIR_MUST_CHECK weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n,
                                                 weir_error *error);

@@ -253,6 +253,30 @@ GROUP(constructed, "Model to write");
 static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("log-level", "LEVEL", "log.level") };
 GROUP(tokens_model, "Model");
 
+static const weir_option matrix_options[] = {
+    { .name = "out",
+      .value = "DIR",
+      .type = WEIR_OPTION_TEXT,
+      .required = true,
+      .help = "Folder of the results, made when it is not there." },
+    { .name = "items", .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "Questions, as for `weir eval retrieval`." },
+    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "Text to score, as for `weir eval perplexity`." },
+    { .name = "policies",
+      .value = "LIST",
+      .type = WEIR_OPTION_TEXT,
+      .help = "NAME or NAME:OPTIONS, with ; between. Default: twelve methods, with windows that fit small budgets." },
+    { .name = "budgets", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Rows, or percent of each text. Default: 50%,25%,12%." },
+    { .name = "formats", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "KV formats. Default: kv.format." },
+    { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 1 << 24, .help = "At most so many items. Default: all." },
+    { .name = "window",
+      .value = "N",
+      .type = WEIR_OPTION_INT,
+      .min = 2,
+      .max = 1 << 24,
+      .help = "Tokens per window of the text. Default: 512." },
+};
+GROUP(matrix, "Measurement");
+
 static const weir_option calibrate_options[] = {
     { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text like those to come, UTF-8; - is stdin." },
     { .name = "out", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Where the statistics go." },
@@ -429,6 +453,12 @@ static const weir_command commands[] = {
           "Writes a model that needs no training: after `key value .. key` it says `value` exactly when the KV row of it is still there.",
       .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir generate --tokens`).",
       .groups = { &constructed } },
+    { .name = "eval matrix",
+      .usage = "--out DIR --items FILE | --text FILE [options]",
+      .run = weir_run_eval_matrix,
+      .summary = "Accuracy and perplexity by KV policy, budget and format: JSON lines, CSV and plots.",
+      .details = "Stopped or killed, the same command goes on where it was.",
+      .groups = { &matrix, &model } },
     { .name = "eval policies",
       .usage = "[options]",
       .run = weir_run_eval_policies,

@@ -69,6 +69,9 @@ typedef struct weir_retrieval {
  * the letter and ends there, and of several answers the share counts that the reply holds. `engine` has a service. At most `most` items, 0: all. */
 WEIR_MUST_CHECK weir_status weir_eval_retrieval(weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most,
                                                 weir_error *error);
+/* With the configured policy, and a budget of so many percent of each prompt's tokens; 0: the configured one. */
+WEIR_MUST_CHECK weir_status weir_eval_retrieval_within(weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most,
+                                                       int32_t percent, weir_error *error);
 void                        weir_retrieval_free(weir_retrieval *retrieval);
 /* An SVG: a heat map of length and depth where all items have depths, else a curve of accuracy over length per task. */
 WEIR_MUST_CHECK weir_status weir_retrieval_plot(const weir_retrieval *retrieval, const char *path, weir_error *error);

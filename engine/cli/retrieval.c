@@ -274,11 +274,21 @@ static weir_status answer_all(weir_retrieval *out, const items *all, const weir_
 
 weir_status weir_eval_retrieval(weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most, weir_error *error)
 {
+    return weir_eval_retrieval_within(out, engine, path, most, 0, error);
+}
+
+weir_status weir_eval_retrieval_within(weir_retrieval *out, const weir_engine *engine, const char *path, int32_t most, int32_t percent,
+                                       weir_error *error)
+{
     WEIR_TRY(weir_prompt_need_chat(engine, error));
     items all = { .lines = json_array() };
     *out = (weir_retrieval){ .rows = calloc(MAX_ROWS, sizeof *out->rows) };
     weir_status status = out->rows != NULL && all.lines != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for the results");
     if (status == WEIR_OK) status = read_items(&all, out, engine, path, most, error);
+    for (size_t i = 0; percent > 0 && i < all.count; i++) {
+        const int64_t rows = (int64_t)all.prompts[i].ids.count * percent / 100;
+        all.prompts[i].kv_budget = rows > 1 ? rows : 1;
+    }
     if (status == WEIR_OK) status = answer_all(out, &all, engine, error);
     for (size_t i = 0; i < all.count; i++) {
         weir_ids_free(&all.prompts[i].ids);

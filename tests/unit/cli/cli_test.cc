@@ -41,6 +41,7 @@ int weir_run_bench(const weir_arguments *arguments) { return note_run(arguments)
 int weir_run_calibrate(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_constructed(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_generate(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_eval_matrix(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_policies(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_retrieval(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_eval_perplexity(const weir_arguments *arguments) { return note_run(arguments); }

@@ -355,4 +355,50 @@ TEST_F(EvalPolicy, MistakesAreNamed)
     for (const char *const name : { "full:", "sinks:", "h2o:", "snapkv:", "triattention:", "in_prompt" }) EXPECT_SAYS(list.out, name);
 }
 
+TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
+{
+    (void)text();
+    const auto matrix = [&](const std::vector<std::string> &more) {
+        std::vector<std::string> words = { "matrix", "--out", path("m"), "--text", path("t"), "--window", "200" };
+        words.insert(words.end(), more.begin(), more.end());
+        return eval(words);
+    };
+    const Outcome first = matrix({ "--policies", "full;sinks", "--budgets", "50%,64", "--formats", "f16,q8_0" });
+    ASSERT_EQ(first.code, 0) << first.err;
+    const std::string lines = read("m/results.jsonl");
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 6);
+    const std::string csv = read("m/results.csv");
+    EXPECT_SAYS(csv, "f16,full,\"\",100%,,,,");
+    EXPECT_SAYS(csv, "q8_0,sinks,\"\",64,");
+    EXPECT_SAYS(read("m/perplexity-f16.svg"), "<svg");
+    EXPECT_FALSE(std::filesystem::exists(path("m/accuracy-f16.svg")));
+    (void)put("m/results.jsonl", lines.substr(0, lines.find('\n', lines.size() / 2) + 1)); /* as if it had been stopped */
+    const Outcome again = matrix({ "--policies", "full;sinks", "--budgets", "50%,64", "--formats", "f16,q8_0" });
+    ASSERT_EQ(again.code, 0) << again.err;
+    const std::string whole = read("m/results.jsonl");
+    EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 6);
+    EXPECT_EQ(whole.substr(0, lines.size() / 2), lines.substr(0, lines.size() / 2))
+        << "what was there is not measured again, seconds and all";
+    const Outcome small = matrix({ "--policies", "h2o", "--budgets", "10" });
+    ASSERT_EQ(small.code, 0) << small.err;
+    EXPECT_SAYS(read("m/results.csv"), "leaves it no choice");
+    const struct {
+        std::vector<std::string> more;
+        const char              *says;
+    } cases[] = {
+        { { "--policies", "snapvk" }, "snapkv" },   { { "--policies", ";" }, "policies" }, { { "--policies", "sinks:evry=1" }, "every" },
+        { { "--budgets", "101%" }, "no budget" },   { { "--budgets", "0" }, "no budget" }, { { "--budgets", "x" }, "no budget" },
+        { { "--formats", "f17" }, "no KV format" },
+    };
+    for (const auto &c : cases) {
+        const Outcome o = matrix(c.more);
+        EXPECT_NE(o.code, 0) << c.more[1];
+        EXPECT_SAYS(o.err, c.says);
+    }
+    (void)put("m/results.jsonl", "{broken");
+    const Outcome broken = matrix({});
+    EXPECT_NE(broken.code, 0);
+    EXPECT_SAYS(broken.err, "results.jsonl");
+}
+
 } // namespace
