@@ -162,8 +162,9 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
     if (keep < table->n_pages) table->n_pages = keep;
     table->n_rows = rows;
     for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++) table->head_rows[h] = (int32_t)rows;
-    store->n_cut -= rows == 0 && table->is_cut;
-    table->is_cut = table->is_cut && rows > 0;
+    if (!table->is_cut) return; /* an empty table may be closed while the engine thread runs */
+    store->n_cut--;
+    table->is_cut = false;
 }
 
 void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store)
