@@ -54,7 +54,7 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
     if (own == NULL)
         return weir_error_set(error, WEIR_EINVAL, "kv_policy \"%s\": this model has no KV rows that a policy could drop",
                               weir_policy_name(options));
-    WEIR_TRY(check(job, budget, error));
+    if (request->kv_budget > 0 || budget < 1) WEIR_TRY(check(job, budget, error)); /* the service's own may be more than any text has */
     weir_keeping_options wish = { .policy = options,
                                   .budget = budget,
                                   .shape = own->shape,

@@ -189,6 +189,16 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
     EXPECT_GT(preemptions_, 0);
 }
 
+TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
+{
+    with_server_ = true;
+    open("tq", 2, nullptr, 512, 0, { "kv.policy.name=sinks", "kv.policy.budget=4096", "server.kv_per_request=1MiB" });
+    const auto call = run(prompt(11, 100), nullptr, 0);
+    EXPECT_EQ(call->usage.n_evicted, 0);
+    EXPECT_EQ(call->usage.kv_budget, 4096);
+    call->release();
+}
+
 TEST_F(Policy, PinnedRowsStay)
 {
     open("tq", 2);
