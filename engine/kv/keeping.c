@@ -138,7 +138,6 @@ void weir_keeping_close(weir_keeping *keeping)
 }
 
 const weir_policy *weir_keeping_policy(const weir_keeping *keeping) { return keeping->policy; }
-int64_t            weir_keeping_budget(const weir_keeping *keeping) { return keeping->budget; }
 int64_t            weir_keeping_peak(const weir_keeping *keeping) { return keeping->shape.max_rows; }
 
 /* ---- a sequence ------------------------------------------------------------------------------------------------------------ */
@@ -167,16 +166,14 @@ void weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src)
     dst->n_tended = src->n_tended;
 }
 
-const weir_keeping *weir_keeping_of(const weir_keeping_text *text) { return text->keeping; }
-
-bool weir_keeping_is_prompt(const weir_keeping_text *text, int32_t n_computed) { return n_computed < text->n_prompt; }
+/* Sums over all queries. */
+enum { SUMS = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES };
 
 int32_t weir_keeping_unseen(const weir_keeping_text *text)
 {
     const weir_keeping *const keeping = text->keeping;
-    const unsigned            all = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES;
     const int64_t             window = weir_policy_window(keeping->policy);
-    if ((keeping->needs & all) != 0 || weir_policy_options_of(keeping->policy)->in_prompt) return 0;
+    if ((keeping->needs & SUMS) != 0 || weir_policy_options_of(keeping->policy)->in_prompt) return 0;
     return text->n_prompt > window ? (int32_t)(text->n_prompt - window) : 0;
 }
 
@@ -184,8 +181,7 @@ bool weir_keeping_sees_mass(const weir_keeping_text *text) { return (text->keepi
 
 bool weir_keeping_wants_grid(const weir_keeping_text *text)
 {
-    const unsigned sums = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES;
-    return (text->keeping->needs & sums) != 0 || weir_policy_options_of(text->keeping->policy)->in_prompt;
+    return (text->keeping->needs & SUMS) != 0 || weir_policy_options_of(text->keeping->policy)->in_prompt;
 }
 
 /* ---- seeing ------------------------------------------------------------------------------------------------------------------- */

@@ -35,16 +35,13 @@ WEIR_MUST_CHECK weir_status weir_keeping_open(weir_keeping **out, const weir_kee
 WEIR_MUST_CHECK weir_status weir_keeping_measure(size_t *bytes, int64_t *peak, const weir_keeping_options *options, weir_error *error);
 void                        weir_keeping_close(weir_keeping *keeping); /* NULL-safe */
 const weir_policy          *weir_keeping_policy(const weir_keeping *keeping);
-int64_t                     weir_keeping_budget(const weir_keeping *keeping);
 /* Rows of one head, at most, if weir_tend follows every step and those after the prompt have one row: shape.max_rows or fewer. */
 int64_t weir_keeping_peak(const weir_keeping *keeping);
 
 /* Number i of n_texts, at the beginning of a sequence: its first n_prompt tokens are the prompt, the first n_pinned rows stay. */
-weir_keeping_text  *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt, int32_t n_pinned);
-void                weir_keeping_restart(weir_keeping_text *text); /* its sequence is computed again */
-void                weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src); /* of the same policy */
-const weir_keeping *weir_keeping_of(const weir_keeping_text *text);
-bool                weir_keeping_is_prompt(const weir_keeping_text *text, int32_t n_computed); /* some of the prompt is not computed */
+weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt, int32_t n_pinned);
+void               weir_keeping_restart(weir_keeping_text *text); /* its sequence is computed again */
+void               weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src); /* of the same policy */
 /* How much of a prompt may come from elsewhere, unseen: 0 where the policy must see it all. */
 int32_t weir_keeping_unseen(const weir_keeping_text *text);
 bool    weir_keeping_sees_mass(const weir_keeping_text *text); /* what attention gave to rows */

@@ -1,5 +1,5 @@
 /* engine/kv/prefix.c - the tree itself: its memory, its nodes and states, which of them are used, taking and keeping. Texts as wholes are in
- * prefix_texts.c. */
+ * prefix_texts.c. Past 600 lines: nodes, states, which of them are used, and the room they give up keep each other's invariants in the same functions. */
 #include <stdlib.h>
 #include <string.h>
 
