@@ -109,20 +109,25 @@ static const weir_option report_options[] = {
 };
 GROUP(report, "Report");
 
-static const weir_option generate_options[] = {
-    { .name = "prompt", .letter = 'p', .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "Text to continue, as it is." },
-    { .name = "tokens", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Token ids to continue: 1,2,3." },
+static const weir_option text_options[] = {
+    { .name = "prompt", .letter = 'p', .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "The text, as it is." },
+    { .name = "file", .letter = 'f', .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "A file that holds the text; - is stdin." },
+    { .name = "tokens", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Its token ids: 1,2,3." },
     { .name = "messages",
       .value = "FILE",
       .type = WEIR_OPTION_TEXT,
-      .help = "JSON array of chat messages (or an object with \"messages\") to answer; - is stdin." },
+      .help = "A conversation: JSON array of chat messages, or an object with \"messages\"; - is stdin." },
+};
+GROUP(text, "Text");
+
+static const weir_option generate_options[] = {
     { .name = "session",
       .value = "NAME",
       .type = WEIR_OPTION_TEXT,
       .help = "Continue what is saved under this name in sessions.dir, and save the text with its answer there." },
     { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object with the text and its tokens." },
 };
-GROUP(generate, "Prompt");
+GROUP(generate, "Answer");
 
 static const weir_option chat_options[] = {
     { .name = "system", .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "System message that opens the conversation." },
@@ -347,16 +352,6 @@ static const weir_option session_options[] = {
 };
 GROUP(session, "Session");
 
-static const weir_option session_text_options[] = {
-    { .name = "prompt", .letter = 'p', .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "Text to compute and save, as it is." },
-    { .name = "tokens", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Token ids to compute and save: 1,2,3." },
-    { .name = "messages",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .help = "JSON array of chat messages (or an object with \"messages\") to compute and save; - is stdin." },
-};
-GROUP(session_text, "Text");
-
 /* ---- the commands ---- */
 
 static const weir_command commands[] = {
@@ -375,10 +370,10 @@ static const weir_command commands[] = {
           "tables of what the model would take elsewhere.",
       .groups = { &json, &report, &batch, &planned, &policy } },
     { .name = "generate",
-      .usage = "--prompt TEXT | --tokens LIST | --messages FILE [options]",
+      .usage = "--prompt TEXT | --file FILE | --tokens LIST | --messages FILE [options]",
       .run = weir_run_generate,
       .summary = "Continues a text or answers a conversation, once.",
-      .groups = { &generate, &sampling, &model, &policy } },
+      .groups = { &text, &generate, &sampling, &model, &policy } },
     { .name = "chat",
       .usage = "[options]",
       .run = weir_run_chat,
@@ -391,10 +386,10 @@ static const weir_command commands[] = {
       .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and what is wrong with those that are damaged.",
       .groups = { &sessions, &json } },
     { .name = "session save",
-      .usage = "--dir DIR --name NAME --prompt TEXT | --tokens LIST | --messages FILE",
+      .usage = "--dir DIR --name NAME --file FILE | --prompt TEXT | --messages FILE",
       .run = weir_run_session_save,
       .summary = "Computes a text and saves it, so that others start behind it.",
-      .groups = { &sessions, &session, &session_text, &model, &policy } },
+      .groups = { &sessions, &session, &text, &model, &policy } },
     { .name = "session restore",
       .usage = "--dir DIR --name NAME [options]",
       .run = weir_run_session_restore,

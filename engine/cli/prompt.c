@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/formats/json.h"
 
-enum { MAX_MESSAGES_FILE = 64 << 20 };
+enum { MAX_FILE = 64 << 20 };
 
 weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_vocab, weir_error *error)
 {
@@ -28,12 +29,25 @@ weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_voc
     }
 }
 
-weir_status weir_prompt_from_text(weir_ids *ids, const weir_engine *engine, const char *text, weir_error *error)
+static weir_status encode(weir_ids *ids, const weir_engine *engine, const char *text, size_t n, weir_error *error)
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
     if (tokenizer == NULL) return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no tokenizer: give --tokens instead");
-    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = true, .parse_special = true },
-                                 error);
+    return weir_tokenizer_encode(tokenizer, ids, text, n, &(weir_encode_options){ .add_special = true, .parse_special = true }, error);
+}
+
+weir_status weir_prompt_from_text(weir_ids *ids, const weir_engine *engine, const char *text, weir_error *error)
+{
+    return encode(ids, engine, text, strlen(text), error);
+}
+
+static weir_status from_text_file(weir_ids *ids, const weir_engine *engine, const char *path, weir_error *error)
+{
+    weir_buffer text = { 0 };
+    weir_status status = weir_file_read_input(&text, path, MAX_FILE, error);
+    if (status == WEIR_OK) status = encode(ids, engine, text.data, text.size, error);
+    weir_buffer_free(&text);
+    return status;
 }
 
 /* What an object holds beside messages and tools goes to the template. */
@@ -98,7 +112,7 @@ weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const we
 weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path, weir_error *error)
 {
     json_t *chat = NULL;
-    WEIR_TRY(weir_json_read_input(&chat, path, MAX_MESSAGES_FILE, error));
+    WEIR_TRY(weir_json_read_input(&chat, path, MAX_FILE, error));
     const weir_status status = weir_prompt_from_messages(ids, text, engine, chat, error);
     json_decref(chat);
     return status;
@@ -107,10 +121,10 @@ weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_e
 weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
 {
     const char *const text = weir_argument(arguments, "prompt"), *const list = weir_argument(arguments, "tokens"),
-                      *const messages = weir_argument(arguments, "messages");
-    if ((text != NULL) + (list != NULL) + (messages != NULL) != 1)
-        return weir_error_set(error, WEIR_EINVAL, "give one of --prompt, --tokens and --messages");
+                      *const messages = weir_argument(arguments, "messages"), *const file = weir_argument(arguments, "file");
+    if ((text != NULL) + (list != NULL) + (messages != NULL) + (file != NULL) != 1)
+        return weir_error_set(error, WEIR_EINVAL, "give one of --prompt, --file, --tokens and --messages");
     if (list != NULL) return weir_prompt_from_list(ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error);
     if (text != NULL) return weir_prompt_from_text(ids, engine, text, error);
-    return weir_prompt_from_file(ids, NULL, engine, messages, error);
+    return file != NULL ? from_text_file(ids, engine, file, error) : weir_prompt_from_file(ids, NULL, engine, messages, error);
 }

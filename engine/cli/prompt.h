@@ -19,6 +19,6 @@ WEIR_MUST_CHECK weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer
 /* `path` may be a pipe, or "-" for standard input. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path,
                                                   weir_error *error);
-/* One of the options prompt, tokens and messages. */
+/* One of the options prompt, file, tokens and messages. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments,
                                                        weir_error *error);

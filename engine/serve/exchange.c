@@ -127,6 +127,13 @@ void weir_exchange_leave(weir_exchange *x)
     (void)pthread_mutex_unlock(&x->lock);
 }
 
+void weir_exchange_stop(weir_exchange *x)
+{
+    (void)pthread_mutex_lock(&x->lock);
+    if (!x->gone && x->generation != NULL) weir_generation_stop(x->generation);
+    (void)pthread_mutex_unlock(&x->lock);
+}
+
 /* What is charged is the buffer's capacity: what the body really takes. */
 bool weir_exchange_charge(weir_exchange *x, size_t n)
 {

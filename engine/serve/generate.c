@@ -242,6 +242,13 @@ void weir_generation_cancel(weir_generation *g)
     weir_workers_add(&g->exchange->server->workers, g->exchange, WEIR_WORK_ADVANCE);
 }
 
+void weir_generation_stop(weir_generation *g)
+{
+    if (weir_generation_is_over(g)) return;
+    (void)!weir_api_fail(&g->failure, 503, NULL, NULL, "this server shut down before the answer was complete; send the request again");
+    weir_generation_cancel(g);
+}
+
 static void cancel_jobs(weir_generation *g)
 {
     for (size_t i = 0; i < g->n_prompts; i++)

@@ -113,6 +113,7 @@ weir_exchange *weir_exchange_open(weir_server *server, const char *target);
 void           weir_exchange_destroy(weir_exchange *exchange); /* worker: releases jobs, writes the log line, frees */
 void           weir_exchange_wake(weir_exchange *exchange); /* lock held: the MHD thread shall look again */
 void           weir_exchange_leave(weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
+void           weir_exchange_stop(weir_exchange *exchange); /* any thread, lock not held: cancel its answer and say why */
 bool           weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
 bool           weir_exchange_hold_tree(weir_exchange *exchange); /* before the body is parsed; false: the error is filled */
 void           weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
@@ -130,10 +131,12 @@ void weir_reply_status(weir_exchange *exchange, weir_status status); /* a failur
 
 /* ---- generation (generate.c, stream.c, reply.c) ---------------------------------------------------------------- */
 
-void    weir_generate_chat(weir_exchange *exchange); /* route */
-void    weir_generate_completion(weir_exchange *exchange); /* route */
-void    weir_generation_advance(weir_exchange *exchange); /* worker: submit more prompts, or make the reply */
-void    weir_generation_cancel(weir_generation *generation); /* exchange's lock held */
+void weir_generate_chat(weir_exchange *exchange); /* route */
+void weir_generate_completion(weir_exchange *exchange); /* route */
+void weir_generation_advance(weir_exchange *exchange); /* worker: submit more prompts, or make the reply */
+void weir_generation_cancel(weir_generation *generation); /* exchange's lock held */
+void weir_generation_stop(
+    weir_generation *generation); /* exchange's lock held: the client gets an error, as a reply or as the end of its stream */
 void    weir_generation_release(weir_generation *generation); /* gives its jobs back: no callback comes after this */
 void    weir_generation_free(weir_generation *generation);
 void    weir_generation_log(const weir_generation *generation, weir_buffer *line);

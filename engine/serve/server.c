@@ -135,6 +135,14 @@ weir_status weir_server_start(weir_server *server, weir_error *error)
 
 int weir_server_port(const weir_server *server) { return server->port; }
 
+static void stop_all(weir_server *server)
+{
+    (void)pthread_mutex_lock(&server->registry_lock);
+    for (weir_connection *c = server->connections; c != NULL; c = c->next)
+        if (c->exchange != NULL) weir_exchange_stop(c->exchange);
+    (void)pthread_mutex_unlock(&server->registry_lock);
+}
+
 /* `hard`: also those that are half read or half written. */
 static void leave_all(weir_server *server, bool hard)
 {
@@ -151,11 +159,16 @@ static void wait_for_exchanges(weir_server *server, int64_t deadline_ns)
     while (atomic_load(&server->n_exchanges) > 0 && weir_clock_ns() < deadline_ns) (void)poll(NULL, 0, 10);
 }
 
+static const int64_t last_words_ns = 1000000000; /* for clients to read why their answer ends */
+
 void weir_server_drain(weir_server *server, int64_t deadline_ns)
 {
     atomic_store(&server->draining, true);
     wait_for_exchanges(server, deadline_ns);
-    if (atomic_load(&server->n_exchanges) > 0) leave_all(server, false);
+    if (atomic_load(&server->n_exchanges) == 0) return;
+    stop_all(server);
+    wait_for_exchanges(server, weir_clock_ns() + last_words_ns);
+    leave_all(server, false);
 }
 
 void weir_server_close(weir_server *server)

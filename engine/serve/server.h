@@ -55,8 +55,8 @@ WEIR_MUST_CHECK weir_status weir_server_open(weir_server **out, const weir_serve
 WEIR_MUST_CHECK weir_status weir_server_start(weir_server *server, weir_error *error);
 int                         weir_server_port(const weir_server *server);
 
-/* New model requests get 503, /v1/models too; returns when the running ones have ended, or at the deadline (CLOCK_MONOTONIC), having
- * cancelled the rest. The service is not drained: that is the caller's next step. */
+/* New model requests get 503, /v1/models too; returns when the running ones have ended, or within a second of the deadline
+ * (CLOCK_MONOTONIC), having cancelled the rest, whose clients are told so. The service is not drained: that is the caller's next step. */
 void weir_server_drain(weir_server *server, int64_t deadline_ns);
 /* Cancels what runs, closes every connection, joins all threads. NULL-safe. */
 void weir_server_close(weir_server *server);

@@ -56,6 +56,14 @@ class Group:
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
+    def anonymous(self, pid):
+        """Without the page cache, which the group's limit holds down by itself."""
+        if self.path:
+            fields = dict(line.split() for line in (self.path / "memory.stat").read_text(encoding="ascii").splitlines())
+            return int(fields.get("anon", fields.get("total_rss", 0)))
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:")), 0)
+
     def kills(self):
         if not self.path:
             return 0
@@ -183,12 +191,17 @@ def main():
         threads = [threading.Thread(target=client, args=(port, seed, until, window, statuses, problems)) for seed in range(options.clients)]
         for thread in threads:
             thread.start()
+        anonymous = 0
+        while any(thread.is_alive() for thread in threads) and server.poll() is None:
+            anonymous = max(anonymous, group.anonymous(server.pid))
+            time.sleep(0.05)
         for thread in threads:
             thread.join()
         alive = server.poll() is None
         checks.append(("the server is alive", alive))
         peak = group.peak(server.pid) if alive else 0
-        print(f"{sum(statuses.values())} requests: {dict(statuses)}; peak {peak / MIB:.1f} of {options.memory} MiB, window {window}")
+        print(f"{sum(statuses.values())} requests: {dict(statuses)}; peak {peak / MIB:.1f} of {options.memory} MiB, "
+              f"{anonymous / MIB:.1f} without the page cache, window {window}")
         checks.append(("it was not killed for memory", group.kills() == 0))
         checks.append(("the peak is within the limit", 0 < peak <= limit))
         checks.append(("every request was answered or refused", not problems))

@@ -291,6 +291,25 @@ TEST_F(Commands, PlanRefusesABadRopeScaling)
     EXPECT_SAYS(plan.err, "RoPE scaling factor 0");
 }
 
+TEST(Prompt, ATextFromAFileIsTheSameAsOneGivenByHand)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/prompt.txt", text = "The harbour\n\"quoted\" \xc3\xa9t\xc3\xa9";
+    std::ofstream(path) << text;
+    const auto answer = [](const std::string &option, const std::string &value) {
+        return run({ "generate", "--model", demo, "--context", "256", option, value, "--json", "--temperature", "0", "--max-tokens", "8" });
+    };
+    const auto    tokens_of = [](const Outcome &o) { return o.out.substr(0, o.out.find(']')); };
+    const Outcome given = answer("--prompt", text), file = answer("--file", path), absent = answer("--file", path + ".none");
+    ASSERT_EQ(given.code, 0) << given.err;
+    EXPECT_EQ(tokens_of(file), tokens_of(given)) << file.err;
+    {
+        const Piped in(text);
+        EXPECT_EQ(tokens_of(answer("-f", "-")), tokens_of(given));
+    }
+    EXPECT_EQ(absent.code, 1);
+    EXPECT_SAYS(absent.err, path + ".none");
+}
+
 TEST(Session, ATextIsSavedContinuedListedAndDeleted)
 {
     const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/sessions";

@@ -261,6 +261,11 @@ TEST_F(Server, DrainEndsAtItsDeadline)
     ASSERT_TRUE(wait_for(1, 1));
     weir_server_drain(server_, weir_clock_ns() + 50000000);
     EXPECT_TRUE(wait_for(0, 0));
+    const std::string stream = read_text(fd), plain = read_text(queued);
+    EXPECT_NE(std::string::npos, stream.find("this server shut down before the answer was complete")) << stream;
+    EXPECT_EQ(std::string::npos, stream.find("[DONE]")) << stream;
+    EXPECT_EQ(0u, plain.find("HTTP/1.1 503")) << plain;
+    EXPECT_NE(std::string::npos, plain.find("this server shut down before the answer was complete")) << plain;
     close(fd);
     close(queued);
 }
