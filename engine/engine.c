@@ -282,7 +282,9 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
     if (strcmp(engine->config.kv.reuse, "on") == 0 && weir_kv_pages_for(weir_kv_store_spec(engine->store), 1) > 0) {
         const weir_prefix_limits limits = { .n_nodes = engine->plan.kv_pages / weir_kv_pages_for(weir_kv_store_spec(engine->store), 1),
                                             .n_snapshots = engine->plan.n_snapshots,
-                                            .snapshot_bytes = weir_model_recurrent_bytes(engine->model) };
+                                            .snapshot_bytes = weir_model_recurrent_bytes(engine->model),
+                                            .n_cut = engine->plan.n_cut,
+                                            .cut_bytes = engine->plan.cut_bytes };
         WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
         parts.prefix = engine->prefix;
     }

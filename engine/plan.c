@@ -5,6 +5,7 @@
 
 #include "engine/base/machine_memory.h"
 #include "engine/engine_internal.h"
+#include "engine/kv/cut_texts.h"
 #include "engine/kv/staging.h"
 #include "engine/schedule/tiers.h"
 
@@ -139,12 +140,15 @@ static bool reuses(const weir_plan_parts *parts)
 static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const int32_t rows = plan->window > 0 ? plan->window : SMALLEST_WINDOW;
-    size_t        bytes;
     plan->kv_peak = 0;
+    plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
     const weir_keeping_options wish = weir_policies_wish(parts->policies, rows, 0, (int32_t)parts->config->batch.chunk);
-    WEIR_TRY(weir_keeping_measure(&bytes, &plan->kv_peak, &wish, error));
-    plan->http += bytes * (size_t)plan->n_slots;
+    weir_keeping_size          size;
+    WEIR_TRY(weir_keeping_measure(&size, &wish, error));
+    plan->kv_peak = size.peak;
+    plan->policy_state = size.saved_bytes;
+    plan->http += size.bytes * (size_t)plan->n_slots;
     return WEIR_OK;
 }
 
@@ -200,6 +204,20 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block), INT32_MAX / 2 / per_block);
 }
 
+/* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth of what is left; without one, room for some of those that
+ * requests ask for. */
+static void plan_cut(weir_plan *plan, const weir_plan_parts *parts, size_t left)
+{
+    enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
+    const bool    is_configured = plan->kv_peak > 0;
+    const int64_t tokens = plan->window > 0 ? plan->window : SMALLEST_WINDOW, rows = is_configured ? plan->kv_peak : tokens;
+    const int32_t n = reuses(parts) && weir_policies_are_there(parts->policies) ? (int32_t)parts->config->kv.policy.kept : 0;
+    const size_t  each = weir_cut_text_bytes(parts->spec, weir_model_recurrent_bytes(parts->model), tokens, rows, plan->policy_state);
+    const size_t  most = left / (is_configured ? SHARE : SHARE_OF_REQUESTS);
+    plan->n_cut = n;
+    plan->cut_bytes = each < most / (size_t)(n > 0 ? n : 1) ? each * (size_t)n : n > 0 ? most : 0;
+}
+
 /* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a quarter of what is left. */
 static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
 {
@@ -207,7 +225,8 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     const size_t each = weir_model_recurrent_bytes(parts->model), fixed = weir_plan_total(plan);
     const size_t left = plan->cap > fixed ? plan->cap - fixed : 0, asked = (size_t)parts->config->memory.snapshots;
     if (!reuses(parts)) return;
-    weir_prefix_limits limits = { .snapshot_bytes = each };
+    plan_cut(plan, parts, left);
+    weir_prefix_limits limits = { .snapshot_bytes = each, .n_cut = plan->n_cut, .cut_bytes = plan->cut_bytes };
     if (each > 0) {
         const size_t one = weir_prefix_state_bytes(&(weir_prefix_limits){ .n_snapshots = 1, .snapshot_bytes = each });
         const size_t most = asked > 0 ? asked / one : left / 4 / one;

@@ -41,7 +41,7 @@ typedef struct weir_config {
         } tiers;
         struct {
             weir_config_text name, options, calibration;
-            int64_t          budget;
+            int64_t          budget, kept;
         } policy;
     } kv;
     struct {

@@ -122,11 +122,6 @@ static int64_t dropped_rows(const weir_kv_evictor *e, const weir_kv_table *table
     return n;
 }
 
-int64_t weir_kv_evict_rows(const weir_kv_evictor *evictor, const weir_kv_table *table, const weir_kv_keep *keep)
-{
-    return look(evictor, table, keep, NULL) == WEIR_OK ? dropped_rows(evictor, table) : 0;
-}
-
 /* ---- the pages that it takes ------------------------------------------------------------------------------------------- */
 /* Where a page is coded as a whole, the last one that stays is opened again, unless it is full. */
 kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_stay *stay)

@@ -36,8 +36,6 @@ typedef struct weir_kv_keep {
     const int64_t *n_keep; /* [n, KV heads] */
 } weir_kv_keep;
 
-/* Rows that it would drop, over all heads. */
-int64_t weir_kv_evict_rows(const weir_kv_evictor *evictor, const weir_kv_table *table, const weir_kv_keep *keep);
 /* Pages of memory that it takes before others come free. Where layers have pages of different sizes there may be too few of one size all the same. */
 weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *evictor, const weir_kv_table *table, const weir_kv_keep *keep);
 /* Without rows to drop nothing happens; otherwise the table is cut. On failure all rows and their number are as they were:

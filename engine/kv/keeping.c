@@ -56,7 +56,8 @@ static int64_t peak_rows(const weir_policy *policy, const weir_keeping_options *
 {
     const weir_policy_options *const own = weir_policy_options_of(policy);
     const bool                       as_it_comes = own->in_prompt || options->n_prompt == 0;
-    const int64_t after = weir_policy_peak_rows(policy, options->budget, as_it_comes ? options->n_new : 1) + options->n_pinned;
+    const int64_t prompt = own->pin_prompt ? options->n_prompt : 0, first = prompt > options->n_pinned ? prompt : options->n_pinned;
+    const int64_t after = weir_policy_peak_rows(policy, options->budget, first, as_it_comes ? options->n_new : 1);
     const int64_t whole = as_it_comes ? 0 : options->n_prompt + own->every + 1, peak = after > whole ? after : whole;
     return peak < options->shape.max_rows ? peak : options->shape.max_rows;
 }
@@ -91,12 +92,13 @@ static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *o
     return weir_error_set(error, WEIR_EINVAL, "KV policy: its memory for %lld rows has no size that fits", (long long)plan->shape.max_rows);
 }
 
-weir_status weir_keeping_measure(size_t *bytes, int64_t *peak, const weir_keeping_options *options, weir_error *error)
+weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_options *options, weir_error *error)
 {
+    enum { FRAME = 64 }; /* of a saved state, beside what the state holds */
     weir_keeping      plan;
     const weir_status status = open_policy(&plan, options, error);
-    *bytes = plan.bytes + plan.policy_bytes;
-    *peak = plan.shape.max_rows;
+    *size = (weir_keeping_size){ .bytes = plan.bytes + plan.policy_bytes, .peak = plan.shape.max_rows };
+    if (status == WEIR_OK) size->saved_bytes = weir_policy_state_bytes(plan.policy) + FRAME;
     weir_policy_close(plan.policy);
     return status;
 }
@@ -153,8 +155,24 @@ weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t 
     weir_keeping_text *const text = &keeping->texts[i];
     text->n_prompt = n_prompt;
     text->n_pinned = n_pinned;
+    text->n_turns = 0;
     weir_keeping_restart(text);
     return text;
+}
+
+bool weir_keeping_turn(weir_keeping_text *text, int32_t n_computed, int32_t n_prompt)
+{
+    if (text->n_turns == WEIR_TURNS) return false;
+    text->turns[text->n_turns++] = (weir_turn){ .prompt = text->n_prompt < n_computed ? text->n_prompt : n_computed, .end = n_computed };
+    text->n_prompt = n_prompt;
+    return true;
+}
+
+int32_t weir_keeping_prompt_end(const weir_keeping_text *text, int32_t at)
+{
+    for (int32_t i = 0; i < text->n_turns; i++)
+        if (at < text->turns[i].end) return text->turns[i].prompt;
+    return text->n_prompt;
 }
 
 void weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src)
@@ -164,24 +182,37 @@ void weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src)
     dst->n_prompt = src->n_prompt;
     dst->n_pinned = src->n_pinned;
     dst->n_tended = src->n_tended;
+    dst->n_turns = src->n_turns;
+    memcpy(dst->turns, src->turns, (size_t)src->n_turns * sizeof *src->turns);
 }
 
 /* Sums over all queries. */
 enum { SUMS = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES };
 
+bool weir_keeping_sees_all(const weir_keeping_text *text)
+{
+    const weir_policy_options *const options = weir_policy_options_of(text->keeping->policy);
+    const bool                       counts_steps = options->trigger == WEIR_TRIGGER_FORWARDS && options->every > 1;
+    return (text->keeping->needs & SUMS) != 0 || options->in_prompt || counts_steps;
+}
+
 int32_t weir_keeping_unseen(const weir_keeping_text *text)
 {
-    const weir_keeping *const keeping = text->keeping;
-    const int64_t             window = weir_policy_window(keeping->policy);
-    if ((keeping->needs & SUMS) != 0 || weir_policy_options_of(keeping->policy)->in_prompt) return 0;
-    return text->n_prompt > window ? (int32_t)(text->n_prompt - window) : 0;
+    const int64_t window = weir_policy_window(text->keeping->policy), n_prompt = keeping_first_prompt(text);
+    if (weir_keeping_sees_all(text)) return 0;
+    return n_prompt > window ? (int32_t)(n_prompt - window) : 0;
+}
+
+bool weir_keeping_needs_turns(const weir_keeping_text *text)
+{
+    return weir_keeping_sees_all(text) || weir_policy_options_of(text->keeping->policy)->pin_prompt;
 }
 
 bool weir_keeping_sees_mass(const weir_keeping_text *text) { return (text->keeping->needs & ATTENTION) != 0; }
 
-bool weir_keeping_wants_grid(const weir_keeping_text *text)
+bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_rows)
 {
-    return (text->keeping->needs & SUMS) != 0 || weir_policy_options_of(text->keeping->policy)->in_prompt;
+    return table->n_rows + n_rows <= text->keeping->shape.max_rows;
 }
 
 /* ---- seeing ------------------------------------------------------------------------------------------------------------------- */
@@ -242,4 +273,34 @@ weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const we
     for (int64_t i = 0; i < n; i++) live += weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
     live = (live + n / 2) / n;
     return (weir_keeping_count){ .live = live, .evicted = n_computed - live };
+}
+
+/* ---- between turns ----------------------------------------------------------------------------------------------------------- */
+void weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text)
+{
+    *past = (weir_keeping_past){ .budget = text->keeping->budget, .n_pinned = text->n_pinned, .n_turns = text->n_turns };
+    weir_policy_digest(text->keeping->policy, past->policy);
+    memcpy(past->turns, text->turns, (size_t)text->n_turns * sizeof *text->turns);
+}
+
+size_t weir_keeping_saved_bytes(const weir_keeping_text *text) { return weir_policy_saved_bytes(text->keeping->policy, text->state); }
+
+void weir_keeping_save(const weir_keeping_text *text, void *state) { weir_policy_write(text->keeping->policy, text->state, state); }
+
+weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *past, const weir_kv_table *table, const void *state,
+                              size_t n, weir_error *error)
+{
+    weir_keeping *const k = text->keeping;
+    const int32_t       end = past->turns[past->n_turns - 1].end;
+    const int64_t       heads = k->shape.n_kv_heads;
+    for (int64_t i = 0; i < k->shape.n_layers * heads; i++) k->n_rows[i] = weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+    WEIR_TRY(weir_policy_load(k->policy, text->state, state, n, error));
+    if (!weir_policy_fits(k->policy, text->state, k->n_rows, end)) {
+        weir_policy_reset(k->policy, text->state);
+        return weir_error_set(error, WEIR_EFORMAT, "what the KV policy remembers is of a text with other rows; begin the text again");
+    }
+    text->n_turns = past->n_turns;
+    memcpy(text->turns, past->turns, (size_t)past->n_turns * sizeof *past->turns);
+    text->n_tended = end;
+    return WEIR_OK;
 }

@@ -31,22 +31,39 @@ typedef struct weir_keeping_options {
 /* All memory is taken here, on the account http. ECONFIG for options and budgets that leave no choice; see weir_policy_open. Any thread. */
 WEIR_MUST_CHECK weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *options, weir_ledger *ledger,
                                               weir_error *error);
-/* What opening takes, and the rows that weir_keeping_peak would say. */
-WEIR_MUST_CHECK weir_status weir_keeping_measure(size_t *bytes, int64_t *peak, const weir_keeping_options *options, weir_error *error);
+/* What opening takes, what is saved of one text at most (weir_keeping_save), and the rows that weir_keeping_peak would say. */
+typedef struct weir_keeping_size {
+    size_t  bytes, saved_bytes;
+    int64_t peak;
+} weir_keeping_size;
+WEIR_MUST_CHECK weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_options *options, weir_error *error);
 void                        weir_keeping_close(weir_keeping *keeping); /* NULL-safe */
 const weir_policy          *weir_keeping_policy(const weir_keeping *keeping);
 /* Rows of one head, at most, if weir_tend follows every step and those after the prompt have one row: shape.max_rows or fewer. */
 int64_t weir_keeping_peak(const weir_keeping *keeping);
 
+/* A turn of a text that went on after it: its tokens up to `prompt` came as a prompt, those up to `end` one at a time. */
+typedef struct weir_turn {
+    int32_t prompt, end;
+} weir_turn;
+enum { WEIR_TURNS = 64 };
+
 /* Number i of n_texts, at the beginning of a sequence: its first n_prompt tokens are the prompt, the first n_pinned rows stay. */
 weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt, int32_t n_pinned);
-void               weir_keeping_restart(weir_keeping_text *text); /* its sequence is computed again */
-void               weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src); /* of the same policy */
+void               weir_keeping_restart(weir_keeping_text *text); /* its sequence is computed again, turn by turn */
+/* The n_computed tokens are a turn that is over; the prompt of the next one ends at n_prompt. false: it has had WEIR_TURNS. */
+bool weir_keeping_turn(weir_keeping_text *text, int32_t n_computed, int32_t n_prompt);
+/* Up to where token number `at` is of a prompt; the tokens from there to the turn's end are computed one at a time. */
+int32_t weir_keeping_prompt_end(const weir_keeping_text *text, int32_t at);
+void    weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src); /* of the same policy */
 /* How much of a prompt may come from elsewhere, unseen: 0 where the policy must see it all. */
 int32_t weir_keeping_unseen(const weir_keeping_text *text);
 bool    weir_keeping_sees_mass(const weir_keeping_text *text); /* what attention gave to rows */
-/* The pieces that a prompt comes in change what is kept. */
-bool weir_keeping_wants_grid(const weir_keeping_text *text);
+/* Every step of a prompt: nothing of it may come from elsewhere, and the pieces that it comes in change what is kept. */
+bool weir_keeping_sees_all(const weir_keeping_text *text);
+bool weir_keeping_needs_turns(const weir_keeping_text *text); /* a text that lost nothing is still of no use to it without them */
+/* Rows of a step that its memory has no room for: only a text from elsewhere can have so many. */
+bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_rows);
 
 /* Where a step of so many queries leaves what the policy has to see of one layer at a time; NULL: it need not. Rows of query heads. */
 typedef struct weir_keeping_view {
@@ -61,6 +78,21 @@ weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_
 void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer, int32_t first_position,
                       const weir_policy_queries *queries);
 void weir_keeping_advance(weir_keeping_text *text, int32_t n_new, int32_t next_position);
+
+/* ---- a text that is laid down between its turns (cut_texts.h) ---- */
+typedef struct weir_keeping_past {
+    uint64_t  policy[2]; /* weir_policy_digest */
+    int64_t   budget;
+    int32_t   n_pinned, n_turns; /* n_turns >= 1, the last one ends with the text */
+    weir_turn turns[WEIR_TURNS];
+} weir_keeping_past;
+/* Of a text whose turn is over; the state takes so many bytes. */
+void   weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text);
+size_t weir_keeping_saved_bytes(const weir_keeping_text *text);
+void   weir_keeping_save(const weir_keeping_text *text, void *state);
+/* The text at its beginning goes on from there, with the rows of the table. EFORMAT, EMISMATCH: it cannot, and is at its beginning. */
+WEIR_MUST_CHECK weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *past, const weir_kv_table *table,
+                                              const void *state, size_t n, weir_error *error);
 
 typedef struct weir_keeping_count {
     int64_t live, evicted; /* rows, in the mean of layers and heads */

@@ -7,7 +7,15 @@ struct weir_keeping_text {
     weir_policy_state *state;
     float             *logits, *plain;
     int32_t            n_prompt, n_pinned, n_tended; /* n_tended: computed tokens when it was tended last */
+    int32_t            n_turns;
+    weir_turn          turns[WEIR_TURNS]; /* [n_turns] that are over */
 };
+
+/* What pin_prompt pins: the rows of later prompts do not lie side by side. */
+static inline int32_t keeping_first_prompt(const weir_keeping_text *text)
+{
+    return text->n_turns > 0 ? text->turns[0].prompt : text->n_prompt;
+}
 
 struct weir_keeping {
     weir_ledger      *ledger;

@@ -67,11 +67,13 @@ const weir_policy_options  *weir_policy_options_of(const weir_policy *policy);
 /* ECONFIG when a budget of so many rows leaves nothing to choose beside what the policy always keeps. */
 WEIR_MUST_CHECK weir_status weir_policy_check_budget(const weir_policy *policy, int64_t budget, weir_error *error);
 /* The most rows of one head while a step of n_new rows runs, if weir_policy_is_due is asked after each: behind a prompt that fitted, or with
- * in_prompt. A prompt without in_prompt is held whole. Pinned rows that leave no room in the budget come on top. */
-int64_t weir_policy_peak_rows(const weir_policy *policy, int64_t budget, int64_t n_new);
+ * in_prompt. A prompt without in_prompt is held whole. n_first: rows at the beginning that must stay, beside sinks. */
+int64_t weir_policy_peak_rows(const weir_policy *policy, int64_t budget, int64_t n_first, int64_t n_new);
 size_t  weir_policy_bytes(const weir_policy *policy); /* of the policy itself */
-size_t  weir_policy_state_bytes(const weir_policy *policy);
-size_t  weir_policy_scratch_bytes(const weir_policy *policy); /* of weir_policy_plan_rows */
+/* Two policies of one digest decide alike, budgets apart: options, model, statistics. */
+void   weir_policy_digest(const weir_policy *policy, uint64_t out[2]);
+size_t weir_policy_state_bytes(const weir_policy *policy);
+size_t weir_policy_scratch_bytes(const weir_policy *policy); /* of weir_policy_plan_rows */
 
 /* ---- state ------------------------------------------------------------------------------------------------------------ */
 
@@ -98,11 +100,16 @@ void weir_policy_observe(const weir_policy *policy, weir_policy_state *state, co
 /* After the last layer: the step's n_queries rows are part of the text, whose next row will be at next_position. */
 void weir_policy_advance(const weir_policy *policy, weir_policy_state *state, int64_t n_queries, int64_t next_position);
 
-/* Only what is in use is written. ENOMEM. */
+/* Only what is in use is written: so many bytes, to memory of the caller's, or to a buffer. ENOMEM. */
+size_t                      weir_policy_saved_bytes(const weir_policy *policy, const weir_policy_state *state);
+void                        weir_policy_write(const weir_policy *policy, const weir_policy_state *state, void *bytes);
 WEIR_MUST_CHECK weir_status weir_policy_save(const weir_policy *policy, const weir_policy_state *state, weir_buffer *out);
 /* EFORMAT for bytes that are no state, EMISMATCH for one of other options or another shape; `state` is then reset. */
 WEIR_MUST_CHECK weir_status weir_policy_load(const weir_policy *policy, weir_policy_state *state, const void *bytes, size_t n,
                                              weir_error *error);
+
+/* The state is one of a text whose next row is at next_position and whose heads hold n_rows [n_layers, n_kv_heads]. */
+bool weir_policy_fits(const weir_policy *policy, const weir_policy_state *state, const int64_t *n_rows, int64_t next_position);
 
 /* ---- deciding --------------------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/kv/prefix_internal.h"
+#include "engine/kv/cut_internal.h"
+#include "engine/kv/cut_texts.h"
 #include "engine/kv/residency.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -15,8 +16,9 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
     const size_t nodes = (size_t)node_count(&prefix->limits), slots = (size_t)prefix->limits.n_snapshots;
     prefix->heads = heads_of(spec);
     prefix->is_paged = weir_kv_is_paged(spec);
-    return prefix->limits.n_nodes >= 0 && prefix->limits.n_nodes < INT32_MAX - 64 && prefix->limits.n_snapshots >= 0 &&
-           weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
+    prefix->all_cut_bytes = cut_bytes(&prefix->limits);
+    return prefix->all_cut_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 && prefix->limits.n_nodes < INT32_MAX - 64 &&
+           prefix->limits.n_snapshots >= 0 && weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
            weir_mul_size(&prefix->page_bytes, nodes, (size_t)prefix->heads * sizeof(void *)) &&
            weir_mul_size(&prefix->tip_bytes, nodes, sizeof(int32_t)) && weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
            weir_mul_size(&prefix->state_bytes, slots, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63);
@@ -32,7 +34,11 @@ size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
 {
     weir_prefix        prefix = { .limits = *limits };
     const weir_kv_spec none = { 0 };
-    return measure(&prefix, &none) ? prefix.slot_bytes + prefix.state_bytes : SIZE_MAX;
+    size_t             bytes;
+    return measure(&prefix, &none) && weir_add_size(&bytes, prefix.slot_bytes, prefix.state_bytes) &&
+                   weir_add_size(&bytes, bytes, prefix.all_cut_bytes)
+               ? bytes
+               : SIZE_MAX;
 }
 
 static weir_status take_memory(weir_prefix *p, weir_error *error)
@@ -42,6 +48,8 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
     WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->tips, WEIR_ACCOUNT_PAGE_TABLES, p->tip_bytes, error));
     if (p->slot_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error));
     if (p->state_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS, p->state_bytes, error));
+    if (p->all_cut_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->cut, WEIR_ACCOUNT_SNAPSHOTS, p->all_cut_bytes, error));
+    cut_open(p);
     return WEIR_OK;
 }
 
@@ -85,12 +93,14 @@ static void drop_all(weir_prefix *p, int32_t index)
 void weir_prefix_close(weir_prefix *prefix)
 {
     if (prefix == NULL) return;
+    cut_close(prefix);
     if (prefix->nodes != NULL && (prefix->page_bytes == 0 || prefix->pages != NULL)) drop_all(prefix, FOREST);
     weir_ledger_free(prefix->ledger, prefix->nodes, WEIR_ACCOUNT_PAGE_TABLES, prefix->node_bytes);
     weir_ledger_free(prefix->ledger, prefix->pages, WEIR_ACCOUNT_PAGE_TABLES, prefix->page_bytes);
     weir_ledger_free(prefix->ledger, prefix->tips, WEIR_ACCOUNT_PAGE_TABLES, prefix->tip_bytes);
     weir_ledger_free(prefix->ledger, prefix->slots, WEIR_ACCOUNT_SNAPSHOTS, prefix->slot_bytes);
     weir_ledger_free(prefix->ledger, prefix->states, WEIR_ACCOUNT_SNAPSHOTS, prefix->state_bytes);
+    weir_ledger_free(prefix->ledger, prefix->cut, WEIR_ACCOUNT_SNAPSHOTS, prefix->all_cut_bytes);
     free(prefix);
 }
 
@@ -159,7 +169,7 @@ static void remove_tip(weir_prefix *p, int32_t index)
     p->nodes[index].tip = NONE;
 }
 
-static void mark(weir_prefix *p, int32_t index)
+void prefix_mark(weir_prefix *p, int32_t index)
 {
     if (p->heads == 0 || p->nodes[index].is_used) return;
     const int32_t parent = p->nodes[index].parent;
@@ -230,6 +240,16 @@ static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
     return worst;
 }
 
+/* The leaf (NONE: there is none), or the cut text that was used before it. */
+static void drop_worst(weir_prefix *p, int32_t leaf)
+{
+    const cut_text *const oldest = cut_oldest(p);
+    if (leaf == NONE || (oldest != NULL && oldest->last_use < p->nodes[leaf].last_use))
+        (void)weir_prefix_drop_cut(p);
+    else
+        drop_leaf(p, leaf);
+}
+
 /* A sink is the beginning of a text: where others are missing it is in nobody's way, where sinks are missing all that follows them is. */
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 {
@@ -237,8 +257,8 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
         const weir_kv_pages free = weir_kv_store_free(prefix->store);
         if (weir_kv_pages_fit(wanted, free)) return true;
         const int32_t leaf = worst_leaf(prefix, free.sinks >= wanted.sinks ? LEAF_NO_SINK : LEAF_ANY);
-        if (leaf == NONE) return false;
-        drop_leaf(prefix, leaf);
+        if (leaf == NONE && cut_oldest(prefix) == NULL) return false;
+        drop_worst(prefix, leaf);
     }
 }
 
@@ -322,6 +342,7 @@ weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix)
 {
     weir_kv_pages n = { 0 };
     (void)walk_idle(prefix, FOREST, &n);
+    cut_count(prefix, &n);
     return n;
 }
 
@@ -336,7 +357,9 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
     }
     if (weir_kv_store_has_cut(prefix->store)) return weir_prefix_idle_pages(prefix);
     const int64_t idle = prefix->stats.n_nodes - prefix->n_used, sinks = prefix->n_sinks - prefix->n_used_sinks;
-    return (weir_kv_pages){ .sinks = sinks * prefix->heads, .others = (idle - sinks) * prefix->heads };
+    weir_kv_pages n = { .sinks = sinks * prefix->heads, .others = (idle - sinks) * prefix->heads };
+    cut_count(prefix, &n);
+    return n;
 }
 
 /* A node under `parent`; NONE when all are in use. */
@@ -400,7 +423,7 @@ void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end)
     int32_t page = (end->at - 1) / RUN;
     for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent, page--) {
         if (p->heads > 0) weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, i));
-        mark(p, i);
+        prefix_mark(p, i);
     }
     WEIR_ASSERT(page == -1);
     weir_kv_commit(&sequence->table, end->at - sequence->table.n_rows);
@@ -469,7 +492,7 @@ static void copy_pages(weir_prefix *p, int32_t index, const weir_sequence *seque
         weir_kv_page_hold(p->store, own);
         pages_of(p, index)[h] = own;
     }
-    mark(p, index);
+    prefix_mark(p, index);
 }
 
 /* The sequence computed what the node has: equal bits, so its own whole page is given up for the node's. */
@@ -482,7 +505,7 @@ static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_
         own[h * sequence->table.capacity] = NULL;
     }
     weir_kv_table_share(&sequence->table, p->store, page, pages_of(p, index));
-    mark(p, index);
+    prefix_mark(p, index);
 }
 
 /* The node has these tokens, and its page is on disk with no other user, or lost there: the sequence's own, in memory, is better. */
@@ -598,6 +621,7 @@ bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
         n_used_sinks += n->is_used && is_sink(prefix, i);
     }
     bool names_are_sound = true;
+    if (!cut_is_sound(prefix)) return weir_error_set(error, WEIR_EINVAL, "the list of cut texts is unsound") == WEIR_OK;
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
         if (n->text[0] != '\0' && (prefix->nodes[n->node].parent == NONE || n->offset < 1 || n->offset > prefix->nodes[n->node].n_tokens))
             names_are_sound = false;

@@ -32,9 +32,11 @@ typedef struct weir_prefix_limits {
     int64_t n_nodes;        /* runs of 64 tokens that can be kept */
     int32_t n_snapshots;    /* 0: a model with recurrent memory reuses nothing */
     size_t  snapshot_bytes; /* recurrent memory of a sequence; 0: the model has none */
+    int32_t n_cut; /* texts that a policy watched (cut_texts.h) ... */
+    size_t  cut_bytes; /* ... and memory for all of them */
 } weir_prefix_limits;
 
-/* What opening takes from the ledger: the tree (page tables) and the states (snapshots); SIZE_MAX when the sizes are absurd. */
+/* What opening takes from the ledger: the tree (page tables), the states and cut texts (snapshots); SIZE_MAX when the sizes are absurd. */
 size_t                      weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec);
 size_t                      weir_prefix_state_bytes(const weir_prefix_limits *limits);
 WEIR_MUST_CHECK weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledger *ledger, const weir_prefix_limits *limits,
@@ -108,7 +110,7 @@ void weir_prefix_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_t
 /* Rows that weir_prefix_take would give; nothing changes. */
 int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt);
 
-/* Drops the least recently used texts until the store has so many free pages; false when that cannot be reached. */
+/* Drops the least recently used texts, cut ones too, until the store has so many free pages; false when that cannot be reached. */
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted);
 /* The page that the sequence writes to next becomes its own, if one end of a text is all that shares it: that end is dropped. For a sequence that
  * has all other pages, and would need one more for a copy. */
@@ -126,6 +128,7 @@ void    weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks);
 
 typedef struct weir_prefix_stats {
     int64_t n_nodes, n_tokens, n_snapshots;
+    int64_t n_cut, n_cut_tokens; /* texts that a policy watched */
     int64_t dropped_tokens; /* since opening */
     int64_t unsaved_tokens; /* of them, that were in no file */
 } weir_prefix_stats;

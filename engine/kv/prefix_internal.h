@@ -29,6 +29,8 @@ typedef struct slot {
     uint64_t   last_use;
 } slot;
 
+typedef struct cut_text cut_text; /* cut_internal.h */
+
 typedef struct name {
     char    text[WEIR_PREFIX_NAME + 1]; /* "": free */
     int32_t node, offset;
@@ -42,7 +44,9 @@ struct weir_prefix {
     void             **pages;  /* [n_nodes, heads] */
     slot              *slots;  /* [n_snapshots] */
     float             *states; /* [n_snapshots, snapshot_bytes] */
-    size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes;
+    size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_cut_bytes;
+    cut_text          *cut; /* [limits.n_cut] and the memory of their parts behind them */
+    char              *cut_memory;
     int64_t            heads;
     int32_t           *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
     int32_t            n_tips;
@@ -63,6 +67,9 @@ typedef struct place { /* a point of the tree: after `offset` tokens of a node *
 weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best);
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
+
+/* The run is used, as those above it must be: a sequence has some of its pages. */
+void prefix_mark(weir_prefix *p, int32_t index);
 
 /* The forest and some salts beside what was asked for. */
 static inline int64_t node_count(const weir_prefix_limits *limits) { return limits->n_nodes + 64; }
@@ -87,13 +94,13 @@ static inline int32_t slot_of(const weir_prefix *p, const float *state)
     return (int32_t)((size_t)(state - p->states) / (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
 }
 
-/* Nobody but the tree uses its pages; beside cut tables, which use some pages of a block and not others: one page of it. What could be dropped then frees
- * something. */
+/* Nobody but the tree, and texts that go as it does, uses its pages; beside cut tables, which use some pages of a block and not others: one page of it. What
+ * could be dropped then frees something. */
 static inline bool is_idle(const weir_prefix *p, int32_t index)
 {
     const int64_t heads = weir_kv_store_has_cut(p->store) ? p->heads : 1;
     for (int64_t h = 0; p->heads > 0 && h < heads; h++)
-        if (weir_kv_page_refs(p->store, pages_of(p, index)[h]) == 1) return true;
+        if (weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1) return true;
     return p->heads == 0;
 }
 
@@ -102,7 +109,7 @@ static inline int64_t idle_pages(const weir_prefix *p, int32_t index)
 {
     if (!weir_kv_store_has_cut(p->store)) return p->heads;
     int64_t n = 0;
-    for (int64_t h = 0; h < p->heads; h++) n += weir_kv_page_refs(p->store, pages_of(p, index)[h]) == 1;
+    for (int64_t h = 0; h < p->heads; h++) n += weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1;
     return n;
 }
 

@@ -40,7 +40,6 @@ void weir_sequence_reset(weir_sequence *sequence)
     if (sequence->recurrent_dirty && sequence->recurrent != NULL) memset(sequence->recurrent, 0, sequence->recurrent_bytes);
     sequence->recurrent_dirty = false;
     sequence->n_computed = 0;
-    sequence->n_evicted_rows = 0;
     if (sequence->keeping != NULL) weir_keeping_restart(sequence->keeping);
 }
 
@@ -70,7 +69,6 @@ void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
     memcpy(dst->tokens, src->tokens, (size_t)src->n_tokens * sizeof *dst->tokens);
     dst->n_tokens = src->n_tokens;
     dst->n_computed = src->n_computed;
-    dst->n_evicted_rows = src->n_evicted_rows;
     weir_kv_share(&dst->table, &src->table, dst->store);
     if (src->recurrent_bytes > 0) memcpy(dst->recurrent, src->recurrent, src->recurrent_bytes);
     dst->recurrent_dirty = src->recurrent_dirty;

@@ -13,7 +13,6 @@ extern "C" {
 struct weir_sequence {
     int32_t           *tokens; /* [max_rows + 1]; owned, on the ledger */
     int32_t            n_tokens, n_computed; /* n_computed counts the text's rows, evicted ones too: the next row's position */
-    int64_t            n_evicted_rows; /* so far, over all layers and heads; a statistic, counted by who evicts */
     weir_kv_table      table;
     float             *recurrent; /* recurrent_bytes; charged to the ledger */
     size_t             recurrent_bytes;

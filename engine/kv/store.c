@@ -91,7 +91,7 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
     return (weir_kv_pages){ .sinks = sinks * heads, .others = (end - first - sinks) * heads };
 }
 
-size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(bool); }
+size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(uint16_t) + sizeof(bool); }
 
 /* ---- the pool -------------------------------------------------------------------------------------------------------- */
 /* Sorts the layers' pages into kinds, with the number of each. */
@@ -140,14 +140,15 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
     return WEIR_OK;
 }
 
-/* One block of refs, free, dirty: widest first. */
+/* One block of refs, free, kept, dirty: widest first. */
 static weir_status open_books(weir_kv_store *store, weir_error *error)
 {
     const size_t n = (size_t)store->spec.n_pages;
     WEIR_TRY(weir_ledger_alloc(store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES, n * weir_kv_book_bytes(), error));
     store->refs = store->books;
     store->free = store->refs + n;
-    store->dirty = (bool *)(store->free + n);
+    store->kept = (uint16_t *)(store->free + n);
+    store->dirty = (bool *)(store->kept + n);
     return WEIR_OK;
 }
 
@@ -289,6 +290,12 @@ bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted)
 void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[kv_page_number(store, page)]++; }
 
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page) { return store->refs[kv_page_number(store, page)]; }
+
+int32_t weir_kv_page_users(const weir_kv_store *store, const void *page)
+{
+    const int32_t number = kv_page_number(store, page);
+    return store->refs[number] - store->kept[number];
+}
 
 void weir_kv_page_drop(weir_kv_store *store, void *page)
 {

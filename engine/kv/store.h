@@ -137,9 +137,15 @@ void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t pag
 void    weir_kv_page_hold(weir_kv_store *store, const void *page);
 void    weir_kv_page_drop(weir_kv_store *store, void *page);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
+int32_t weir_kv_page_users(const weir_kv_store *store,
+                           const void          *page); /* refs without those of parcels, which are given up when asked (parcel.h) */
 
 /* dst (empty) shares all visible rows of src; open rows are copied. Of a cut table it is a cut one. */
 void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store);
+
+/* An empty table becomes a cut one: head_rows [n_heads] rows of each head are visible, in pages that were taken for them and are written next. EFULL: it
+ * is empty. */
+WEIR_MUST_CHECK weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store, const int32_t *head_rows);
 
 /* What its pages take of memory or disk, those that it shares too. */
 size_t weir_kv_table_room(const weir_kv_table *table, const weir_kv_store *store);

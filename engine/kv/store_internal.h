@@ -26,6 +26,7 @@ struct weir_kv_store {
     void        *books; /* [n_pages] of each array below; on the ledger */
     int32_t     *refs;  /* per page */
     int32_t     *free;  /* stacks of page numbers, one per kind */
+    uint16_t    *kept;  /* of refs, those of parcels (parcel.h) */
     bool        *dirty; /* was handed out before: clear it first */
     int64_t      n_free, n_resident; /* n_resident: held, and in memory */
     int64_t      n_cut; /* tables */

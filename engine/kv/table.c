@@ -144,6 +144,23 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     return WEIR_OK;
 }
 
+weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store, const int32_t *head_rows)
+{
+    kv_wanted wanted = { 0 };
+    WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
+    for (int64_t h = 0; h < table->n_heads; h++)
+        for (int64_t p = 0; p < kv_pages_per_head(head_rows[h]); p++) kv_want(store, &wanted, h, p);
+    if (!kv_has_free(store, &wanted)) return WEIR_EFULL;
+    kv_table_cut(table, store);
+    for (int64_t h = 0; h < table->n_heads; h++) {
+        WEIR_ASSERT(head_rows[h] >= 0 && head_rows[h] <= store->spec.max_rows);
+        grow(table, store, h, head_rows[h]);
+        table->head_rows[h] = head_rows[h];
+        if (head_rows[h] > table->n_rows) table->n_rows = head_rows[h];
+    }
+    return WEIR_OK;
+}
+
 void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 {
     WEIR_ASSERT(n_new >= 0 && (table->n_pages == 0 || table->n_rows + n_new <= table->n_pages * WEIR_PAGE_TOKENS));

@@ -30,8 +30,9 @@ static void count_rows(weir_keeping *k, const weir_kv_table *table, int64_t *lon
 
 static weir_policy_phase phase_of(const weir_keeping_text *text, int32_t n_computed)
 {
-    if (n_computed < text->n_prompt) return WEIR_POLICY_IN_PROMPT;
-    return text->n_tended < text->n_prompt ? WEIR_POLICY_PROMPT_END : WEIR_POLICY_DECODE;
+    const int32_t prompt = weir_keeping_prompt_end(text, n_computed - 1);
+    if (n_computed < prompt) return WEIR_POLICY_IN_PROMPT;
+    return text->n_tended < prompt ? WEIR_POLICY_PROMPT_END : WEIR_POLICY_DECODE;
 }
 
 static weir_status evict(weir_sequence *sequence, weir_kv_evictor *evictor, const weir_kv_keep *keep, const weir_tend_room *room,
@@ -49,6 +50,7 @@ weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const w
     weir_keeping *const              k = text->keeping;
     const weir_policy_options *const options = weir_policy_options_of(k->policy);
     const weir_policy_phase          phase = phase_of(text, sequence->n_computed);
+    const int32_t                    prompt = keeping_first_prompt(text);
     int64_t                          longest;
     if (sequence->n_computed == text->n_tended) return WEIR_OK;
     count_rows(k, &sequence->table, &longest);
@@ -57,7 +59,7 @@ weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const w
                                       .next_position = sequence->n_computed,
                                       .n_new = sequence->n_computed - text->n_tended,
                                       .n_pinned = text->n_pinned,
-                                      .n_prompt = text->n_prompt < sequence->n_computed ? text->n_prompt : sequence->n_computed,
+                                      .n_prompt = prompt < sequence->n_computed ? prompt : sequence->n_computed,
                                       .read = read_tile,
                                       .context = &context };
     const weir_policy_budget budget = { .rows = k->allowed, .is_shared = options->split == WEIR_SPLIT_ADAPTIVE, .floor = options->floor };

@@ -1,6 +1,7 @@
 /* engine/schedule/eviction.c - policies of requests: opened when a job is made, told of its sequences, carried out after each step. */
 #include <inttypes.h>
 
+#include "engine/kv/cut_texts.h"
 #include "engine/schedule/job.h"
 
 /* ---- a request's policy ------------------------------------------------------------------------------------------------- */
@@ -91,7 +92,7 @@ void weir_choice_count(choice *c)
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
     pthread_mutex_lock(&service->lock);
-    service->stats.evicted_tokens += n.evicted;
+    service->stats.evicted_tokens += n.evicted - (n.evicted > c->n_evicted_before ? c->n_evicted_before : n.evicted);
     pthread_mutex_unlock(&service->lock);
 }
 
@@ -103,7 +104,7 @@ static bool make_room(void *user, const weir_sequence *sequence, weir_kv_pages p
     if (service->prefix == NULL) return false;
     const weir_kv_pages free = weir_kv_store_free(service->store);
     if (!weir_kv_pages_fit(pages, free) && weir_prefix_reclaim(service->prefix, pages)) return true;
-    return weir_prefix_leave(service->prefix, sequence);
+    return weir_prefix_drop_cut(service->prefix) || weir_prefix_leave(service->prefix, sequence);
 }
 
 static void fail(weir_service *service, choice *c, int32_t n_works, weir_status status, const char *message)
@@ -113,6 +114,13 @@ static void fail(weir_service *service, choice *c, int32_t n_works, weir_status 
     for (int32_t i = 0; i < n_works; i++)
         if (service->working[i] != NULL && service->working[i]->job == job) service->working[i] = NULL;
     weir_job_finish(job, status, message);
+}
+
+bool weir_choice_tend(choice *c)
+{
+    weir_service *const  service = c->job->service;
+    const weir_tend_room room = { .make = make_room, .user = service };
+    return weir_runner_evict(service->runner, c->sequence, &room, NULL) == WEIR_OK;
 }
 
 void weir_service_evict(weir_service *service, int32_t n_works)

@@ -21,11 +21,13 @@ typedef struct choice {
     int32_t              index, n_answer;
     bool                 is_waiting; /* for the prompt of choice 0, which it will fork   */
     bool                 is_stalled; /* preempted: holds no pages, waits for room        */
+    bool                 is_again; /* was preempted: what it computes was computed before */
     bool                 is_ended;
     bool                 is_torn;    /* a step failed: its recurrent memory is of no use */
     weir_sampler_history history;    /* owned; arrays only if penalties are on */
     weir_prefix_mark     marks[CHOICE_MARKS]; /* [n_marks] states of this text that the index does not have yet */
     int32_t              n_marks;
+    int64_t              n_evicted_before; /* of the text that it goes on from, counted in its turns */
 } choice;
 
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
@@ -119,7 +121,8 @@ bool weir_service_yield(weir_service *service,
 WEIR_MUST_CHECK weir_status weir_job_open_keeping(weir_job *job, weir_error *error); /* of a checked request; sets row_peak */
 void                        weir_choice_watch(choice *c); /* its sequence begins */
 void                        weir_choice_count(choice *c); /* its sequence ends: what stayed goes to the usage */
-void                        weir_service_evict(weir_service *service, int32_t n_works); /* after a step: rows are dropped */
+bool weir_choice_tend(choice *c); /* rows that it may not keep after its last step go; false: there was no room, or no reading them */
+void weir_service_evict(weir_service *service, int32_t n_works); /* after a step: rows are dropped */
 
 /* service.c: runs it on the engine thread and waits for it. From any other thread. */
 void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user);

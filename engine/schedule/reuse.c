@@ -7,14 +7,36 @@
  * the answer. */
 #include <string.h>
 
+#include "engine/base/log.h"
+#include "engine/kv/cut_texts.h"
 #include "engine/schedule/job.h"
 
 enum { GRID_ROWS = 4096, GRID_POINTS = 4 };
 
-/* A text that lost rows is of no use to others. */
-static bool may_reuse(const choice *c)
+static bool may_keep(const choice *c) { return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL; }
+
+/* A text that lost rows is of no use in the index. */
+static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_cut; }
+
+static weir_prefix_hit take(choice *c, int32_t most)
 {
-    return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL && !c->sequence->table.is_cut;
+    return weir_prefix_take(c->job->service->prefix, c->sequence, c->job->request.cache_salt, most);
+}
+
+/* A kept text of its policy, else what the policy need not see of any. The nearer one says why it is not more. */
+static weir_prefix_hit take_watched(choice *c)
+{
+    weir_prefix_hit hit = weir_prefix_take_cut(c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->is_again);
+    if (hit.n_rows > 0) {
+        c->n_evicted_before = weir_keeping_count_of(c->sequence->keeping, &c->sequence->table, hit.n_rows).evicted;
+        return hit;
+    }
+    const int32_t unseen = weir_keeping_unseen(c->sequence->keeping), most = c->sequence->n_tokens - 1;
+    if (unseen > 0) {
+        const weir_prefix_hit other = take(c, unseen < most ? unseen : most);
+        if (other.n_rows > 0 || other.n_matched > hit.n_matched) hit = other;
+    }
+    return hit;
 }
 
 void weir_choice_reuse(choice *c)
@@ -24,13 +46,7 @@ void weir_choice_reuse(choice *c)
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored" : "not asked for";
         return;
     }
-    const int32_t unseen = c->sequence->keeping != NULL ? weir_keeping_unseen(c->sequence->keeping) : c->sequence->n_tokens;
-    if (unseen == 0) {
-        job->usage.reuse = "the KV policy has to see every token of the prompt";
-        return;
-    }
-    const int32_t         most = unseen < c->sequence->n_tokens ? unseen : c->sequence->n_tokens - 1;
-    const weir_prefix_hit hit = weir_prefix_take(job->service->prefix, c->sequence, job->request.cache_salt, most);
+    const weir_prefix_hit hit = c->sequence->keeping != NULL ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
     job->usage.n_cached = hit.n_rows;
     job->usage.n_matched = hit.n_matched;
@@ -133,12 +149,8 @@ void weir_choice_share(choice *c)
     c->n_marks = left;
 }
 
-void weir_choice_keep(choice *c)
+static void keep_rows(choice *c)
 {
-    if (!may_reuse(c)) {
-        if (c->job->service->prefix != NULL) weir_choice_forget(c);
-        return;
-    }
     weir_prefix *const   prefix = c->job->service->prefix;
     weir_sequence *const sequence = c->sequence;
     const int32_t        end = sequence->n_computed;
@@ -159,6 +171,30 @@ void weir_choice_keep(choice *c)
     (void)weir_prefix_keep(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
     if (c->job->request.session != NULL && c->index == 0)
         weir_prefix_name(prefix, sequence, c->job->request.cache_salt, c->job->request.session);
+}
+
+/* What its policy saw and chose, where the index is not enough: rows are gone, or the policy must see all of a text. Its last step was not tended. */
+static void keep_watched(choice *c)
+{
+    weir_sequence *const sequence = c->sequence;
+    const int32_t        n = sequence->n_computed;
+    if (n < c->job->request.n_prompt || !weir_choice_tend(c)) return;
+    if (!sequence->table.is_cut && !weir_keeping_needs_turns(sequence->keeping)) return;
+    const char *const why = weir_keeping_turn(sequence->keeping, n, n)
+                                ? weir_prefix_keep_cut(c->job->service->prefix, sequence, c->job->request.cache_salt)
+                                : "it had more turns than are remembered";
+    if (why != NULL)
+        weir_log(WEIR_LOG_INFO, "a text of %d tokens under the KV policy %s is not kept, so what continues it is computed: %s", (int)n,
+                 c->job->usage.kv_policy, why);
+}
+
+void weir_choice_keep(choice *c)
+{
+    if (may_reuse(c))
+        keep_rows(c);
+    else if (c->job->service->prefix != NULL)
+        weir_choice_forget(c);
+    if (may_keep(c) && c->sequence->keeping != NULL) keep_watched(c);
 }
 
 void weir_choice_forget(choice *c)
@@ -183,8 +219,8 @@ static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 bool weir_service_yield(weir_service *service, int32_t n_works)
 {
     bool any = false;
-    for (int32_t i = 0; service->prefix != NULL && i < n_works; i++)
-        any = weir_prefix_yield(service->prefix, service->works[i].sequence) || any;
+    if (service->prefix == NULL) return false;
+    for (int32_t i = 0; i < n_works; i++) any = weir_prefix_yield(service->prefix, service->works[i].sequence) || any;
     return any;
 }
 

@@ -196,6 +196,10 @@ static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n
         if (status == WEIR_EFULL) return WEIR_EFULL;
         works[i].failed = status != WEIR_OK;
         if (works[i].failed) runner->problem = "its last KV page cannot be read back from the disk (memory.disk_dir); check that disk";
+        if (!works[i].failed && sequence->keeping != NULL && !weir_keeping_has_room(sequence->keeping, &sequence->table, works[i].n_rows)) {
+            works[i].failed = true;
+            runner->problem = "its KV rows are more than its KV policy lets be; begin the text again";
+        }
         if (works[i].failed || !is_out_of_sight(&works[i])) continue;
         works[i].failed = true;
         runner->problem =

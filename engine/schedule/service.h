@@ -125,6 +125,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
         kv_bytes_read; /* between memory and disk since opening: gone there, come back, read where they are */
     int64_t kv_write_errors, kv_read_errors;
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
+    int64_t kept_cut_texts, kept_cut_tokens; /* texts that a KV policy watched, which are continued whole */
     int64_t unsaved_tokens; /* of dropped_tokens, in no session file */
     int64_t saved_texts, saved_tokens, save_failures, saves_given_up; /* because memory was short: in files; not; memory was needed first */
     int64_t replaced_texts; /* files that gave way to newer ones */

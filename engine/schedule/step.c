@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/kv/cut_texts.h"
 #include "engine/schedule/job.h"
 
 /* ---- admission ------------------------------------------------------------------------------------------- */
@@ -224,12 +225,14 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
     const weir_sequence *const sequence = c->sequence;
     const int32_t              most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
     int32_t                    chunk = others_decode ? service->busy_chunk : service->chunk;
-    if (sequence->keeping != NULL && weir_keeping_wants_grid(sequence->keeping)) chunk = service->busy_chunk; /* whoever else runs */
-    if (sequence->keeping != NULL && sequence->n_computed >= c->job->request.n_prompt) return 1; /* an answer again, as it was */
+    if (sequence->keeping != NULL && weir_keeping_sees_all(sequence->keeping)) chunk = service->busy_chunk; /* whoever else runs */
+    const int32_t prompt =
+        sequence->keeping != NULL ? weir_keeping_prompt_end(sequence->keeping, sequence->n_computed) : sequence->n_tokens;
+    if (sequence->n_computed >= prompt) return 1; /* an answer again, as it was */
     if (c->job->request.want_prompt_logprobs && chunk > most) chunk = most;
     int32_t end = (sequence->n_computed / chunk + 1) * chunk;
     if (end > sequence->n_tokens) end = sequence->n_tokens;
-    if (sequence->keeping != NULL && end > c->job->request.n_prompt) end = c->job->request.n_prompt;
+    if (end > prompt) end = prompt;
     return end - sequence->n_computed;
 }
 
@@ -289,6 +292,7 @@ void weir_choice_preempt(choice *c)
     pthread_mutex_unlock(&service->lock);
     weir_sequence_reset(c->sequence);
     c->is_stalled = true;
+    c->is_again = true;
 }
 
 /* ---- results --------------------------------------------------------------------------------------------- */
@@ -372,6 +376,7 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
         if (!c->is_waiting || c->is_ended) continue;
         c->is_waiting = false;
         weir_sequence_fork(c->sequence, first->sequence);
+        c->n_evicted_before = first->n_evicted_before;
         if (job->request.max_tokens == 0)
             weir_choice_end(c, WEIR_FINISH_LENGTH, -1);
         else
@@ -474,6 +479,8 @@ void weir_service_publish(weir_service *service)
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
+        service->stats.kept_cut_texts = kept.n_cut;
+        service->stats.kept_cut_tokens = kept.n_cut_tokens;
         service->stats.kept_states = kept.n_snapshots;
         service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;
@@ -502,6 +509,11 @@ void weir_service_step(weir_service *service)
     weir_status  status = run_step(service, n_works, &logits, &error);
     if (status == WEIR_EFULL && weir_saver_give_way(service->saver)) status = run_step(service, n_works, &logits, &error);
     while (status == WEIR_EFULL) {
+        if (service->prefix != NULL &&
+            weir_prefix_drop_cut(service->prefix)) { /* pages of one size may be missing where there are enough */
+            status = run_step(service, n_works, &logits, &error);
+            continue;
+        }
         choice *const victim = youngest(service);
         if (victim == NULL && !weir_service_yield(service, n_works))
             break; /* a lone sequence always fits: the window is at most the pool */

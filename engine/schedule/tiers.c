@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "engine/base/log.h"
+#include "engine/kv/cut_texts.h"
 #include "engine/schedule/runner.h"
 
 enum { BATCH = 64 /* kept blocks that one search finds */, BACK_BYTES = 8 << 20 /* that come back after a step */ };
@@ -98,6 +99,7 @@ weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *compa
     if (weir_kv_store_room(store) >= n_blocks) return WEIR_OK;
     const sequences all = sequences_of(company, works, n_works);
     status = demote_kept(store, company->prefix, n_blocks, &why);
+    while (company->prefix != NULL && weir_kv_store_room(store) < n_blocks && weir_prefix_drop_cut(company->prefix)) continue;
     while (status == WEIR_OK && weir_kv_store_room(store) < n_blocks) status = demote_oldest(store, &all, hot, &why);
     if (status == WEIR_EIO) log_failure(store, why.text);
     if (company->prefix != NULL && weir_kv_store_room(store) < n_blocks) weir_prefix_reclaim_memory(company->prefix, n_blocks);

@@ -1,6 +1,6 @@
 /* engine/schedule/tiers.h - which blocks of KV pages leave memory for the disk when it is full, and which come back.
  *
- * Out go first the kept texts that no sequence uses, the least recently used ones first; then the oldest blocks of sequences, those of the longest
+ * Out go first the kept texts that no sequence uses, the least recently used ones first; those that lost rows cannot, and are dropped; then the oldest blocks of sequences, those of the longest
  * sequence first. The first block of a sequence (every row attends to it most), sinks, and its last `hot` ones stay. Attention reads what is on
  * disk there, so nothing has to come back to be used; what does come back, where there is room to spare or a kept text to take it from, is the newest first.
  * A text on disk is dropped only when the disk is full too, or fails. Engine thread, between steps. */

@@ -135,6 +135,8 @@ static weir_status write_all(weir_buffer *out, const weir_server *server, weir_s
     write_number(&json, "tokens", stats.kept_tokens);
     write_number(&json, "bytes", stats.kept_bytes);
     write_number(&json, "states", stats.kept_states);
+    write_number(&json, "policy_texts", stats.kept_cut_texts);
+    write_number(&json, "policy_tokens", stats.kept_cut_tokens);
     write_number(&json, "dropped_tokens", stats.dropped_tokens);
     write_number(&json, "unsaved_tokens", stats.unsaved_tokens);
     write_number(&json, "saved_texts", stats.saved_texts);

@@ -115,6 +115,8 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
     WEIR_TRY(sample(w, "kept_tokens", "gauge", "Tokens of finished texts that can be continued.", (double)stats->kept_tokens));
     WEIR_TRY(sample(w, "kept_bytes", "gauge", "Bytes of KV pages that only finished texts hold.", (double)stats->kept_bytes));
     WEIR_TRY(sample(w, "kept_states", "gauge", "Recurrent states of kept texts.", (double)stats->kept_states));
+    WEIR_TRY(sample(w, "kept_policy_texts", "gauge", "Finished texts that a KV policy watched, to be continued whole.",
+                    (double)stats->kept_cut_texts));
     WEIR_TRY(sample(w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.", (double)stats->dropped_tokens));
     WEIR_TRY(sample(w, "unsaved_tokens_total", "counter", "Dropped tokens that no session file holds.", (double)stats->unsaved_tokens));
     WEIR_TRY(sample(w, "sessions_saved_total", "counter", "Texts written to files because memory was short.", (double)stats->saved_texts));

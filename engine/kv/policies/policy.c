@@ -51,7 +51,7 @@ static weir_status check_calibration(const weir_policy_options *options, const w
     return weir_calibration_check(calibration, shape, options->foreign, error);
 }
 
-/* Two policies with one digest decide alike: options, what of the shape sizes the state, statistics. */
+/* Options, what of the shape sizes the state, statistics. */
 static weir_status digest(weir_policy *policy, weir_error *error)
 {
     weir_policy_options      options = policy->options;
@@ -128,6 +128,8 @@ unsigned weir_policy_needs(const weir_policy *policy) { return policy->layout.ne
 int64_t weir_policy_window(const weir_policy *policy) { return policy->layout.ring; }
 
 const weir_policy_options *weir_policy_options_of(const weir_policy *policy) { return &policy->options; }
+
+void weir_policy_digest(const weir_policy *policy, uint64_t out[2]) { memcpy(out, policy->digest, sizeof policy->digest); }
 
 size_t weir_policy_bytes(const weir_policy *policy) { return policy->bytes; }
 

@@ -23,40 +23,64 @@ static size_t query_bytes(const weir_policy *policy) { return (size_t)(policy->s
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------------- */
 
-static weir_status save_header(const weir_policy *policy, const weir_policy_state *state, weir_buffer *out)
+size_t weir_policy_saved_bytes(const weir_policy *policy, const weir_policy_state *state)
+{
+    size_t n = HEADER + sizeof(uint64_t);
+    for (int64_t layer = 0; layer < policy->shape.n_layers; layer++) {
+        for (int64_t set = 0; set < policy_n_sets(policy); set++)
+            n += sizeof(int64_t) + (size_t)(n_set_rows(policy, state, layer, set) * policy->layout.row_values) * sizeof(float);
+        n += (size_t)policy_n_queries(policy, state) * query_bytes(policy) + (size_t)policy->layout.sums * sizeof(double);
+    }
+    return n;
+}
+
+static void put(char **at, const void *bytes, size_t n)
+{
+    if (n > 0) memcpy(*at, bytes, n);
+    *at += n;
+}
+
+static void write_header(const weir_policy *policy, const weir_policy_state *state, char **at)
 {
     const uint32_t version = VERSION;
     const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed };
-    WEIR_TRY(weir_buffer_add(out, &magic, sizeof magic));
-    WEIR_TRY(weir_buffer_add(out, &version, sizeof version));
-    WEIR_TRY(weir_buffer_add(out, policy->digest, sizeof policy->digest));
-    return weir_buffer_add(out, counts, sizeof counts);
+    put(at, &magic, sizeof magic);
+    put(at, &version, sizeof version);
+    put(at, policy->digest, sizeof policy->digest);
+    put(at, counts, sizeof counts);
 }
 
-static weir_status save_layer(const weir_policy *policy, const weir_policy_state *state, int64_t layer, weir_buffer *out)
+static void write_layer(const weir_policy *policy, const weir_policy_state *state, int64_t layer, char **at)
 {
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         const int64_t n = n_set_rows(policy, state, layer, set);
-        WEIR_TRY(weir_buffer_add(out, &n, sizeof n));
+        put(at, &n, sizeof n);
         for (int64_t i = 0; i < policy->layout.row_values; i++)
-            WEIR_TRY(weir_buffer_add(out, policy_values(policy, state, layer, set, i), (size_t)n * sizeof(float)));
+            put(at, policy_values(policy, state, layer, set, i), (size_t)n * sizeof(float));
     }
     for (int64_t back = policy_n_queries(policy, state); back-- > 0;)
-        WEIR_TRY(weir_buffer_add(out, policy_query(policy, state, layer, back, 0), query_bytes(policy)));
-    return weir_buffer_add(out, policy_sums(policy, state, layer), (size_t)policy->layout.sums * sizeof(double));
+        put(at, policy_query(policy, state, layer, back, 0), query_bytes(policy));
+    put(at, policy_sums(policy, state, layer), (size_t)policy->layout.sums * sizeof(double));
+}
+
+void weir_policy_write(const weir_policy *policy, const weir_policy_state *state, void *bytes)
+{
+    char *at = bytes;
+    write_header(policy, state, &at);
+    for (int64_t layer = 0; layer < policy->shape.n_layers; layer++) write_layer(policy, state, layer, &at);
+    const uint64_t checksum = XXH3_64bits(bytes, (size_t)(at - (char *)bytes));
+    put(&at, &checksum, sizeof checksum);
+    WEIR_DASSERT((size_t)(at - (char *)bytes) == weir_policy_saved_bytes(policy, state));
 }
 
 weir_status weir_policy_save(const weir_policy *policy, const weir_policy_state *state, weir_buffer *out)
 {
-    const size_t first = out->size;
-    weir_status  status = save_header(policy, state, out);
-    for (int64_t layer = 0; layer < policy->shape.n_layers && status == WEIR_OK; layer++) status = save_layer(policy, state, layer, out);
-    if (status == WEIR_OK) {
-        const uint64_t checksum = XXH3_64bits(out->data + first, out->size - first);
-        status = weir_buffer_add(out, &checksum, sizeof checksum);
-    }
-    if (status != WEIR_OK) out->size = first;
-    return status;
+    const size_t n = weir_policy_saved_bytes(policy, state);
+    WEIR_TRY(weir_buffer_reserve(out, n));
+    weir_policy_write(policy, state, out->data + out->size);
+    out->size += n;
+    out->data[out->size] = '\0';
+    return WEIR_OK;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------------- */
@@ -154,4 +178,17 @@ weir_status weir_policy_load(const weir_policy *policy, weir_policy_state *state
     if (is_good && from.left == 0) return WEIR_OK;
     weir_policy_reset(policy, state);
     return damaged(is_good ? "there is something behind its end" : "its sizes or numbers are out of range", error);
+}
+
+bool weir_policy_fits(const weir_policy *policy, const weir_policy_state *state, const int64_t *n_rows, int64_t next_position)
+{
+    const int64_t heads = policy->shape.n_kv_heads;
+    bool          fits = state->next_position == next_position;
+    for (int64_t i = 0; i < policy->shape.n_layers * heads; i++) {
+        const int64_t layer = i / heads, head = i % heads, set = policy->layout.is_per_layer ? 0 : head;
+        fits = fits && n_rows[i] >= 0 && n_rows[i] <= policy->shape.max_rows;
+        fits = fits && (!policy->layout.is_per_layer || n_rows[i] == n_rows[layer * heads]);
+        fits = fits && (policy->layout.row_values == 0 || n_rows[i] == policy_n_values(policy, state, layer, set));
+    }
+    return fits;
 }

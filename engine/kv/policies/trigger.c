@@ -58,12 +58,21 @@ static int64_t most_after_plan(const weir_policy *policy, int64_t budget)
     return budget;
 }
 
-int64_t weir_policy_peak_rows(const weir_policy *policy, int64_t budget, int64_t n_new)
+/* Rows that must stay and leave no room in the budget get some behind them (policy_room). */
+static int64_t with_first(const weir_policy *policy, int64_t budget, int64_t n_first)
+{
+    const int64_t first = n_first > policy->options.sinks ? n_first : policy->options.sinks, last = policy_n_last(policy);
+    const int64_t least = last > 1 ? last : 1, behind = policy->options.every > least ? policy->options.every : least;
+    const bool    leaves_room = policy->options.split != WEIR_SPLIT_PYRAMID && first + least <= budget;
+    return leaves_room || first + behind < budget ? budget : first + behind;
+}
+
+int64_t weir_policy_peak_rows(const weir_policy *policy, int64_t budget, int64_t n_first, int64_t n_new)
 {
     const int64_t every = policy->options.every, least = policy->layout.least_rows, most = policy->shape.max_rows;
     if (policy->options.ops->score == NULL && policy->options.ops->plan == NULL) return most;
     if (every == 0) return most; /* what comes after a prompt is never evicted */
-    const int64_t kept = most_after_plan(policy, budget);
+    const int64_t kept = most_after_plan(policy, with_first(policy, budget, n_first));
     const int64_t heads = policy->options.split == WEIR_SPLIT_ADAPTIVE ? policy->shape.n_kv_heads : 1;
     int64_t       after = kept + (every - 1) * (policy->options.trigger == WEIR_TRIGGER_FORWARDS ? n_new : heads);
     if (after < least - 1) after = least - 1;

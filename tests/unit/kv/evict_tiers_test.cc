@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "engine/kv/prefix.h"
+#include "engine/kv/cut_texts.h"
 #include "engine/kv/spill.h"
 #include "engine/kv/staging.h"
 #include "tests/unit/kv/evict_model.h"
@@ -211,7 +211,7 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
 {
     open_tiers(20, 20);
     weir_prefix             *prefix = nullptr;
-    const weir_prefix_limits limits = { 40, 0, 0 };
+    const weir_prefix_limits limits = { 40, 0, 0, 0, 0 };
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     weir_sequence a = {}, b = {};
     ASSERT_EQ(weir_sequence_open(&a, store_, ledger_, 0, &error_), WEIR_OK);
@@ -256,25 +256,66 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     weir_prefix_close(prefix);
 }
 
-/* Sequences that take texts from the tree, go on, are cut, forked and give texts back, beside blocks that come and go. */
+/* Four sequences under a policy that keeps nothing in mind: what is done with their texts is up to the test. */
+struct Watched {
+    weir_policy_options  options = {};
+    std::vector<int32_t> layers;
+    std::vector<double>  frequencies = std::vector<double>(64, 1.0);
+    weir_keeping        *keeping = nullptr;
+    weir_sequence        all[4] = {};
+    weir_error           error = {};
+    void                 open(const weir_kv_spec &spec, weir_kv_store *store, weir_ledger *ledger)
+    {
+        for (int32_t i = 0; i < spec.n_layers; i++) layers.push_back(i);
+        ASSERT_EQ(weir_policy_options_default(&options, "sinks", &error), WEIR_OK);
+        weir_keeping_options wish = {};
+        wish.policy = &options;
+        wish.budget = 600;
+        wish.shape = {
+            spec.n_layers, spec.n_kv_heads, spec.n_kv_heads, spec.key_dim, spec.value_dim, spec.key_dim, false, frequencies.data(), 1, 1,
+            spec.max_rows, { 1, 2 }
+        };
+        wish.layers = layers.data();
+        wish.n_texts = 4;
+        wish.n_new = (int32_t)spec.max_rows;
+        ASSERT_EQ(weir_keeping_open(&keeping, &wish, ledger, &error), WEIR_OK) << error.text;
+        for (weir_sequence &s : all) ASSERT_EQ(weir_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
+        for (weir_sequence &s : all) clear(&s);
+    }
+    void clear(weir_sequence *s)
+    {
+        weir_sequence_clear(s);
+        s->keeping = weir_keeping_begin(keeping, (int32_t)(s - all), 0, 0);
+    }
+    void close()
+    {
+        for (weir_sequence &s : all) weir_sequence_close(&s);
+        weir_keeping_close(keeping);
+    }
+};
+
+/* Sequences that take texts from the tree and from the list of cut ones, go on, are cut, forked and give texts back, beside blocks that come and go. */
 TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
 {
     open_tiers(30, 30);
     weir_prefix             *prefix = nullptr;
-    const weir_prefix_limits limits = { 60, 0, 0 };
-    weir_sequence            all[4] = {};
-    int                      n_cut = 0, n_demoted = 0, n_taken = 0;
+    const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10 };
+    Watched                  watched;
+    weir_sequence(&all)[4] = watched.all;
+    int n_cut = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
-    for (weir_sequence &s : all) ASSERT_EQ(weir_sequence_open(&s, store_, ledger_, 0, &error_), WEIR_OK);
-    for (int step = 0; step < 1500; step++) {
+    watched.open(spec_, store_, ledger_);
+    for (int step = 0; step < 2500; step++) {
         weir_sequence &s = all[random_() % 4], &other = all[random_() % 4];
-        switch (random_() % 7) {
+        switch (random_() % 9) {
         case 0: {
-            weir_sequence_clear(&s);
+            watched.clear(&s);
             const int32_t branch = (int32_t)(random_() % 3);
             s.n_tokens = 65 + (int32_t)(random_() % 500);
             for (int32_t i = 0; i < s.n_tokens; i++) s.tokens[i] = i < 150 ? i : i * 10 + branch;
-            n_taken += weir_prefix_take(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
+            const bool is_continued = random_() % 2 == 0 && weir_prefix_take_cut(prefix, &s, nullptr, false).n_rows > 0;
+            n_continued += is_continued;
+            n_taken += !is_continued && weir_prefix_take(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
             break;
         }
         case 1:
@@ -286,6 +327,7 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
             }
             weir_kv_commit(&s.table, n);
             s.n_computed += n;
+            if (n > 0) weir_keeping_advance(s.keeping, n, s.n_computed);
             break;
         }
         case 3: (void)weir_prefix_keep(prefix, &s, nullptr, nullptr, 0, random_() % 2 == 0); break;
@@ -300,8 +342,17 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
         }
         case 5:
             if (&s == &other || random_() % 2 == 0) break;
-            weir_sequence_clear(&s);
+            watched.clear(&s);
             weir_sequence_fork(&s, &other);
+            break;
+        case 6:
+        case 7:
+            if (s.n_computed == 0 || random_() % 2 == 0) break;
+            if (!weir_keeping_turn(s.keeping, s.n_computed, s.n_computed)) break;
+            weir_keeping_advance(s.keeping, 0, s.n_computed);
+            EXPECT_EQ(weir_prefix_keep_cut(prefix, &s, nullptr), nullptr);
+            n_kept++;
+            if (random_() % 4 == 0) (void)weir_prefix_drop_cut(prefix);
             break;
         default: {
             void *const  *oldest[4];
@@ -328,7 +379,12 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
     EXPECT_GT(n_cut, 20);
     EXPECT_GT(n_taken, 20);
     EXPECT_GT(n_demoted, 20);
-    for (weir_sequence &s : all) weir_sequence_close(&s);
+    EXPECT_GT(n_kept, 20);
+    EXPECT_GT(n_continued, 20);
+    watched.close();
+    weir_kv_pages most = { spec_.n_sink_pages, spec_.n_pages - spec_.n_sink_pages };
+    EXPECT_TRUE(weir_prefix_reclaim(prefix, most)) << "nobody uses anything: all of it can be had";
+    EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
     weir_prefix_close(prefix);
 }
 

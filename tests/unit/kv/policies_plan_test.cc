@@ -109,7 +109,7 @@ TEST(PolicyPeak, HeavyHittersHoldSinksBudgetRecentAndTheStepsBetween)
         const Peak    peak = stream(&text, 10, budget);
         EXPECT_EQ(peak.after, budget + every - 1) << every;
         EXPECT_EQ(peak.within, budget + every) << every;
-        EXPECT_EQ(weir_policy_peak_rows(text.policy(), budget, 1), peak.within) << every;
+        EXPECT_EQ(weir_policy_peak_rows(text.policy(), budget, 0, 1), peak.within) << every;
     }
 }
 
@@ -157,7 +157,7 @@ TEST(PolicyPeak, EveryPolicyKeepsItsWord)
         const std::string own = std::string(has_window ? ",window=4" : "") + (has_lag ? ",lag=5" : "");
         for (const bool in_prompt : { false, true }) {
             Text          text(data, name, "recent=5,sinks=2,every=7" + own + (in_prompt ? ",in_prompt=true" : ""));
-            const int64_t chunk = in_prompt ? 13 : 1, bound = weir_policy_peak_rows(text.policy(), 24, chunk);
+            const int64_t chunk = in_prompt ? 13 : 1, bound = weir_policy_peak_rows(text.policy(), 24, 0, chunk);
             ASSERT_LT(bound, data.tokens) << name;
             while (text.position() + chunk <= data.tokens) {
                 text.forward(chunk);
@@ -192,7 +192,7 @@ TEST(PolicyTrigger, WithoutStepsOnlyPromptsAreCut)
     EXPECT_FALSE(text.is_due({ 10 }, WEIR_POLICY_DECODE));
     EXPECT_FALSE(text.is_due({ 20 }, WEIR_POLICY_PROMPT_END));
     EXPECT_TRUE(text.is_due({ 19 }, WEIR_POLICY_PROMPT_END));
-    EXPECT_EQ(weir_policy_peak_rows(text.policy(), 10, 1), data.tokens);
+    EXPECT_EQ(weir_policy_peak_rows(text.policy(), 10, 0, 1), data.tokens);
 }
 
 /* ---- protected rows ------------------------------------------------------------------------------------------------------------------ */
@@ -295,7 +295,7 @@ TEST(PolicyBudget, HeadsThatShareAreDueTogether)
             const size_t sum = text.held(layer, 0).size() + text.held(layer, 1).size();
             EXPECT_LE(sum, 2u * (12 + 5));
             for (int64_t g = 0; g < 2; g++)
-                EXPECT_LE(static_cast<int64_t>(text.held(layer, g).size()), weir_policy_peak_rows(text.policy(), 12, 1));
+                EXPECT_LE(static_cast<int64_t>(text.held(layer, g).size()), weir_policy_peak_rows(text.policy(), 12, 0, 1));
         }
         const size_t first = text.held(0, 0).size() + text.held(0, 1).size();
         EXPECT_EQ(text.is_due({ 12 }, WEIR_POLICY_DECODE, true), first >= 2u * (12 + 5));

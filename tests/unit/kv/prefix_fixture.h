@@ -55,7 +55,7 @@ class Prefix : public ::testing::TestWithParam<Kind> {
             layers, heads, 8, 8, is_paged() ? narrow : wide, n_pages_, window, n_disk_pages, folder.c_str(), sinks, n_sink_pages, false
         };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
-        const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0 };
+        const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0, 0, 0 };
         const size_t             before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
         ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,

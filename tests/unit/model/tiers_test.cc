@@ -169,7 +169,7 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     const Case   c = { "qwen3", "f16", 4096, 4 };
     Engine       engine;
     Settings     settings = base(c);
-    settings.insert(settings.end(), { "memory.disk=2MiB", "memory.disk_dir=" + folder.path(), "memory.host=1GiB" });
+    settings.insert(settings.end(), { "kv.policy.kept=0", "memory.disk=2MiB", "memory.disk_dir=" + folder.path(), "memory.host=1GiB" });
     ASSERT_EQ(engine.open(support::golden(c.model), settings, true), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     EXPECT_EQ(plan->kv_disk, (size_t)(plan->kv_disk_pages / 4 * 64 * plan->kv_bytes_per_token));

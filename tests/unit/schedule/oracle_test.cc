@@ -88,23 +88,17 @@ class Oracle : public ::testing::Test {
     void rebuild(Sequence &out, const weir_sequence *text, const std::vector<float> &state)
     {
         weir_sequence *const s = out.get();
-        size_t               most = 0;
         weir_sequence_clear(s);
         std::copy(text->tokens, text->tokens + text->n_tokens, s->tokens);
         s->n_tokens = text->n_tokens;
         s->n_computed = text->n_computed;
         if (!state.empty()) std::copy(state.begin(), state.end(), s->recurrent);
         s->recurrent_dirty = true;
-        for (const Head &head : rows_) most = std::max(most, head.size());
-        if (most == 0) return;
-        ASSERT_EQ(weir_kv_reserve(&s->table, store(), static_cast<int64_t>(most)), WEIR_OK);
-        for (size_t h = 0; h < rows_.size(); h++) {
-            ASSERT_EQ((rows_[h].size() + 63) / 64, (most + 63) / 64) << "heads of one length in pages";
-            write(s->table, h, rows_[h]);
-            s->table.head_rows[h] = static_cast<int32_t>(rows_[h].size());
-        }
-        s->table.n_rows = static_cast<int64_t>(most);
-        s->table.is_cut = true;
+        std::vector<int32_t> counts;
+        for (const Head &head : rows_) counts.push_back(static_cast<int32_t>(head.size()));
+        ASSERT_EQ(weir_kv_reserve_cut(&s->table, store(), counts.data()), WEIR_OK);
+        for (size_t h = 0; h < rows_.size(); h++)
+            if (counts[h] > 0) write(s->table, h, rows_[h]);
     }
     /* Of the rows that were there, which are left: in order, and none that is new. True if some went. */
     bool follow(const weir_kv_table &table)

@@ -214,6 +214,27 @@ TEST_F(Policy, PinnedRowsStay)
     EXPECT_LE(call.usage.n_rows, 100 + 32 + 8);
 }
 
+// Rows that must stay and leave no room in the budget, with evictions far apart: the memory that a request opened with is enough.
+TEST_F(Policy, PinnedRowsThatFillTheBudgetLeaveRoomBehind)
+{
+    open("tq", 2);
+    const Method cases[] = { { "keydiff", "every=128", 48 },
+                             { "keydiff", "every=128,pin_prompt=true", 48 },
+                             { "knorm", "every=100,split=pyramid,beta=20", 20 } };
+    for (const Method &method : cases) {
+        const weir_policy_options policy = options(method);
+        Call                      call(prompt(8, 110), 390);
+        call.request.policy = &policy;
+        call.request.kv_budget = method.budget;
+        call.request.n_pinned = method.budget == 48 ? 100 : 0;
+        call.request.ignore_eos = true;
+        ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_OK) << method.options << ": " << call.message;
+        EXPECT_GT(call.usage.n_evicted, 0) << method.options;
+    }
+}
+
 TEST_F(Policy, WhatCannotBeIsRefused)
 {
     open("tq", 2);

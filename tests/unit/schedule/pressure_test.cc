@@ -171,7 +171,7 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
 TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
 {
     for (const int n_states : { 8, 6 }) {
-        start("tq");
+        start("tq", { "kv.policy.kept=0" });
         const weir_plan *const plan = weir_engine_plan_of(engine_);
         const size_t           each = plan->snapshots / (size_t)plan->n_snapshots;
         const std::string      states = "memory.snapshots=" + std::to_string(each * (size_t)n_states) + "B";
@@ -199,7 +199,7 @@ TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
 // A text that came back with fewer states than its file has leaves the file as it is.
 TEST_F(Pressure, AFileKeepsItsStates)
 {
-    start("tq");
+    start("tq", { "kv.policy.kept=0" });
     const auto text = prompt(1, LONG);
     const auto answer = run(text);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
@@ -284,7 +284,7 @@ TEST_F(Pressure, TheOldestFileGivesWay)
 // On the disk every text keeps its pages, but it loses its states; when its file is gone, too, it is saved again after it was used.
 TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
 {
-    start("tq");
+    start("tq", { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const std::string      disk = "memory.disk=" + std::to_string(plan->kv * 40) + "B",
                       states = "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) + "B";
@@ -363,14 +363,14 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
 // A window of pages, and one request that has a claim to all of them: files cannot come back beside it, which is said once.
 TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
 {
-    start("qwen3");
+    start("qwen3", { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const std::string      memory = std::to_string(weir_plan_total(plan) - plan->kv / 2) + "B";
     const auto             text = prompt(1, LONG);
     const auto             answer = run(text);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     stop();
-    start("qwen3", {}, memory.c_str());
+    start("qwen3", { "kv.policy.kept=0" }, memory.c_str());
     Call busy(prompt(2, 300), 700);
     ASSERT_EQ(busy.submit(service_, &error_), WEIR_OK) << error_.text;
     while (stats().running == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -35,14 +35,14 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     const int64_t steps_alone = stats.steps;
     weir_engine_close(engine_);
     engine_ = nullptr;
-    open("tq", 6, nullptr, 192, 0, { "memory.snapshots=256KiB" });
+    open("tq", 6, nullptr, 192, 0, { "memory.snapshots=256KiB", "kv.policy.kept=0" });
     /* Room for two whole windows only: six answers of 180 tokens must take turns. */
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const size_t           fixed = weir_plan_total(plan) - plan->kv, window = plan->kv / 6;
     const std::string      memory = std::to_string(fixed + 2 * window + window / 2) + "B";
     weir_engine_close(engine_);
     engine_ = nullptr;
-    open("tq", 6, memory.c_str(), 192, 0, { "memory.snapshots=256KiB" });
+    open("tq", 6, memory.c_str(), 192, 0, { "memory.snapshots=256KiB", "kv.policy.kept=0" });
     ASSERT_LT(weir_engine_plan_of(engine_)->kv_rows, 6 * 180);
     std::vector<std::unique_ptr<Call>> calls;
     for (int i = 0; i < 6; i++) {
@@ -241,14 +241,14 @@ TEST_F(Service, APromptAsLongAsTheWindowAndThePoolRuns)
 /* Prompts that fit one at a time but not together, let in at the same moment: they take turns and none fails. */
 TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
 {
-    open("qwen3", 4, nullptr, 128);
+    open("qwen3", 4, nullptr, 128, 0, { "kv.policy.kept=0" });
     const weir_plan *const            plan = weir_engine_plan_of(engine_);
     const std::string                 memory = std::to_string(weir_plan_total(plan) - plan->kv + plan->kv / 4 + 4096) + "B";
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 4; i++) solo.push_back(alone(prompt(i, 10 + 2 * i), 80));
     weir_engine_close(engine_);
     engine_ = nullptr;
-    open("qwen3", 4, memory.c_str(), 128);
+    open("qwen3", 4, memory.c_str(), 128, 0, { "kv.policy.kept=0" });
     ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
     for (int round = 0; round < 10; round++) {
         Call                         first(prompt(9, 3), 1); /* holds the engine thread in its callback until all are queued */

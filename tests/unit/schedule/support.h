@@ -27,6 +27,7 @@ struct Call {
     std::vector<int32_t>              prompt;
     std::vector<std::vector<int32_t>> tokens;
     std::vector<weir_finish>          finish;
+    std::vector<std::vector<float>>   logprobs; /* of the tokens, if they were asked for */
     std::vector<float>                prompt_logprobs;
     std::mutex                        lock;
     std::condition_variable           changed;
@@ -57,6 +58,7 @@ struct Call {
         case WEIR_EVENT_TOKEN: {
             auto &list = call->tokens[static_cast<size_t>(event->choice)];
             list.push_back(event->token);
+            if (call->request.want_logprobs) call->logprobs[static_cast<size_t>(event->choice)].push_back(event->logprob.logprob);
             return call->stop_after == 0 || static_cast<int>(list.size()) < call->stop_after;
         }
         case WEIR_EVENT_CHOICE: call->finish[static_cast<size_t>(event->choice)] = event->finish; break;
@@ -75,6 +77,7 @@ struct Call {
     weir_status submit(weir_service *service, weir_error *error)
     {
         tokens.resize(static_cast<size_t>(request.n_choices));
+        logprobs.resize(static_cast<size_t>(request.n_choices));
         finish.resize(static_cast<size_t>(request.n_choices), WEIR_FINISH_NONE);
         return weir_service_submit(service, &job, &request, error);
     }

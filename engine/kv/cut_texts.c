@@ -1,0 +1,243 @@
+#include "engine/kv/cut_texts.h"
+
+#include <stdlib.h>
+
+#include "engine/base/checked.h"
+#include "engine/kv/cut_internal.h"
+
+enum { ALIGNMENT = 64 };
+
+/* ---- memory ------------------------------------------------------------------------------------------------------------- */
+static size_t rounded(size_t n) { return (n + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1); }
+
+size_t cut_bytes(const weir_prefix_limits *limits)
+{
+    size_t entries;
+    if (limits->n_cut == 0) return 0;
+    if (limits->n_cut < 0 || limits->n_cut > WEIR_CUT_TEXTS || !weir_mul_size(&entries, (size_t)limits->n_cut, sizeof(cut_text)) ||
+        !weir_add_size(&entries, rounded(entries), limits->cut_bytes))
+        return SIZE_MAX;
+    return entries;
+}
+
+void cut_open(weir_prefix *p)
+{
+    if (p->cut != NULL) p->cut_memory = (char *)p->cut + rounded((size_t)p->limits.n_cut * sizeof *p->cut);
+}
+
+/* One layout for a text that is there and for the most that one may be. */
+static void lay_out(cut_text *text, size_t snapshot_bytes, size_t parcel_bytes, size_t policy_bytes)
+{
+    text->recurrent = rounded((size_t)text->n_tokens * sizeof(int32_t));
+    text->parcel = text->recurrent + rounded(snapshot_bytes);
+    text->policy = text->parcel + rounded(parcel_bytes);
+    text->policy_bytes = policy_bytes;
+    text->bytes = text->policy + rounded(policy_bytes);
+}
+
+size_t weir_cut_text_bytes(const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens, int64_t n_rows, size_t policy_bytes)
+{
+    cut_text text = { .n_tokens = (int32_t)n_tokens };
+    lay_out(&text, snapshot_bytes, weir_kv_parcel_most(spec, n_rows), policy_bytes);
+    return text.bytes;
+}
+
+static bool is_used(const cut_text *text) { return text->bytes > 0; }
+
+/* Where so many bytes are free: at the beginning, or behind an entry. */
+static bool find_gap(const weir_prefix *p, size_t bytes, size_t *at)
+{
+    for (int32_t i = -1; i < p->limits.n_cut; i++) {
+        if (i >= 0 && !is_used(&p->cut[i])) continue;
+        const size_t first = i < 0 ? 0 : p->cut[i].at + p->cut[i].bytes;
+        bool         is_free = first + bytes <= p->limits.cut_bytes;
+        for (const cut_text *t = p->cut; is_free && t < p->cut + p->limits.n_cut; t++)
+            is_free = !is_used(t) || t->at + t->bytes <= first || t->at >= first + bytes;
+        if (!is_free) continue;
+        *at = first;
+        return true;
+    }
+    return false;
+}
+
+static cut_text *free_entry(const weir_prefix *p)
+{
+    for (cut_text *t = p->cut; t < p->cut + p->limits.n_cut; t++)
+        if (!is_used(t)) return t;
+    return NULL;
+}
+
+/* ---- dropping ----------------------------------------------------------------------------------------------------------- */
+static void drop(weir_prefix *p, cut_text *text)
+{
+    weir_kv_parcel_drop(cut_parcel(p, text), p->store);
+    p->stats.n_cut--;
+    p->stats.n_cut_tokens -= text->n_tokens;
+    *text = (cut_text){ 0 };
+}
+
+cut_text *cut_oldest(const weir_prefix *p)
+{
+    cut_text *oldest = NULL;
+    for (cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++)
+        if (is_used(t) && (oldest == NULL || t->last_use < oldest->last_use)) oldest = t;
+    return oldest;
+}
+
+bool weir_prefix_drop_cut(weir_prefix *prefix)
+{
+    cut_text *const oldest = cut_oldest(prefix);
+    if (oldest == NULL) return false;
+    prefix->stats.dropped_tokens += oldest->n_tokens;
+    prefix->stats.unsaved_tokens += oldest->n_tokens;
+    drop(prefix, oldest);
+    return true;
+}
+
+void cut_close(weir_prefix *p)
+{
+    while (cut_oldest(p) != NULL) (void)weir_prefix_drop_cut(p);
+}
+
+void cut_count(const weir_prefix *p, weir_kv_pages *pages)
+{
+    for (const cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++)
+        if (is_used(t)) weir_kv_parcel_count(cut_parcel(p, t), p->store, pages);
+    for (const cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++)
+        if (is_used(t)) weir_kv_parcel_forget(cut_parcel(p, t), p->store);
+}
+
+/* ---- finding ------------------------------------------------------------------------------------------------------------ */
+typedef enum kinship { OF_OTHERS /* another salt or policy */, OTHER_CHOICE /* budget or protected rows */, ALIKE } kinship;
+
+static kinship compare(const cut_text *text, const weir_keeping_past *past, const char *salt)
+{
+    if (!is_used(text) || strcmp(text->salt, salt_text(salt)) != 0 || memcmp(text->past.policy, past->policy, sizeof past->policy) != 0)
+        return OF_OTHERS;
+    return text->past.budget == past->budget && text->past.n_pinned == past->n_pinned ? ALIKE : OTHER_CHOICE;
+}
+
+static bool has_turns(const cut_text *text, const weir_keeping_past *past)
+{
+    return text->past.n_turns == past->n_turns && memcmp(text->past.turns, past->turns, (size_t)past->n_turns * sizeof *past->turns) == 0;
+}
+
+/* The longest one that begins the tokens, at most `most` of them. */
+static cut_text *find(const weir_prefix *p, const int32_t *tokens, int32_t most, const weir_keeping_past *past, const char *salt,
+                      bool again, weir_prefix_hit *hit)
+{
+    cut_text *best = NULL;
+    for (cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++) {
+        const kinship kin = compare(t, past, salt);
+        if (kin == OTHER_CHOICE && hit->n_matched == 0)
+            hit->reason = "texts of this KV policy are kept, under another budget or with other protected rows";
+        if (kin != ALIKE || (again && !has_turns(t, past))) continue;
+        const int32_t same = common(cut_tokens(p, t), tokens, t->n_tokens < most ? t->n_tokens : most);
+        if (same > hit->n_matched) {
+            hit->n_matched = same;
+            hit->reason = "a text that its KV policy watched is continued whole or not at all, and the nearest one differs here";
+        }
+        if (same == t->n_tokens && (best == NULL || t->n_tokens > best->n_tokens)) best = t;
+    }
+    return best;
+}
+
+/* ---- keeping ------------------------------------------------------------------------------------------------------------ */
+/* Of the texts that begin this one, or are it, the longest shorter one stays. */
+static void drop_beginnings(weir_prefix *p, const weir_sequence *sequence, const weir_keeping_past *past, const char *salt)
+{
+    weir_prefix_hit       hit = { 0 };
+    const cut_text *const last = find(p, sequence->tokens, sequence->n_computed - 1, past, salt, false, &hit);
+    for (cut_text *t = p->cut; t < p->cut + p->limits.n_cut; t++) {
+        if (t == last || compare(t, past, salt) != ALIKE || t->n_tokens > sequence->n_computed) continue;
+        if (common(cut_tokens(p, t), sequence->tokens, t->n_tokens) == t->n_tokens) drop(p, t);
+    }
+}
+
+static void fill(weir_prefix *p, cut_text *text, const weir_sequence *sequence, const char *salt)
+{
+    char *const base = p->cut_memory + text->at;
+    text->last_use = ++p->clock;
+    (void)strcpy(text->salt, salt_text(salt));
+    memcpy(base, sequence->tokens, (size_t)text->n_tokens * sizeof(int32_t));
+    if (sequence->recurrent_bytes > 0) memcpy(base + text->recurrent, sequence->recurrent, sequence->recurrent_bytes);
+    weir_kv_parcel_fill(base + text->parcel, &sequence->table, p->store);
+    weir_keeping_save(sequence->keeping, base + text->policy);
+    p->stats.n_cut++;
+    p->stats.n_cut_tokens += text->n_tokens;
+}
+
+const char *weir_prefix_keep_cut(weir_prefix *prefix, const weir_sequence *sequence, const char *salt)
+{
+    cut_text text = { .n_tokens = sequence->n_computed };
+    if (prefix->limits.n_cut == 0) return "none is kept (kv.policy.kept = 0, or no room for any)";
+    if (strlen(salt_text(salt)) > WEIR_PREFIX_SALT) return "its salt is too long";
+    weir_keeping_past_of(&text.past, sequence->keeping);
+    lay_out(&text, sequence->recurrent_bytes, weir_kv_parcel_bytes(&sequence->table, prefix->store),
+            weir_keeping_saved_bytes(sequence->keeping));
+    if (text.bytes > prefix->limits.cut_bytes) return "it takes more memory than all kept texts have that lost rows; raise kv.policy.kept";
+    drop_beginnings(prefix, sequence, &text.past, salt);
+    while (free_entry(prefix) == NULL || !find_gap(prefix, text.bytes, &text.at)) WEIR_ASSERT(weir_prefix_drop_cut(prefix));
+    cut_text *const entry = free_entry(prefix);
+    *entry = text;
+    fill(prefix, entry, sequence, salt);
+    return NULL;
+}
+
+/* ---- taking ------------------------------------------------------------------------------------------------------------- */
+static bool has_page_of(const weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page)
+{
+    for (int64_t h = 0; h < p->heads; h++)
+        if (sequence->table.pages[h * sequence->table.capacity + page] == pages_of(p, index)[h]) return true;
+    return false;
+}
+
+/* Runs of the tree whose pages the sequence shares are used from now on. */
+static void mark_shared(weir_prefix *p, const weir_sequence *sequence, const char *salt)
+{
+    int32_t deepest = NONE, same = RUN, at = 0;
+    for (int32_t index = find_salt(p, salt_text(salt)); index != NONE && same == RUN && at < sequence->n_computed; at += same) {
+        index = nearest_child(p, index, sequence->tokens + at, sequence->n_computed - at, &same);
+        if (index == NONE) break;
+        if (has_page_of(p, index, sequence, at / RUN)) deepest = index;
+    }
+    for (int32_t i = deepest; i != NONE && p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) prefix_mark(p, i);
+}
+
+weir_prefix_hit weir_prefix_take_cut(weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again)
+{
+    weir_prefix_hit   hit = { .reason = "no text of this KV policy is kept under this salt" };
+    weir_keeping_past past;
+    WEIR_ASSERT(sequence->n_computed == 0 && sequence->keeping != NULL);
+    weir_keeping_past_of(&past, sequence->keeping);
+    cut_text *const text = find(prefix, sequence->tokens, sequence->n_tokens - 1, &past, salt, again, &hit);
+    if (text == NULL) return hit;
+    const char *const base = prefix->cut_memory + text->at;
+    weir_kv_parcel_share(base + text->parcel, &sequence->table, prefix->store);
+    if (weir_keeping_load(sequence->keeping, &text->past, &sequence->table, base + text->policy, text->policy_bytes, NULL) != WEIR_OK) {
+        weir_kv_truncate(&sequence->table, prefix->store, 0);
+        hit.reason = "what the KV policy remembers of the kept text is of no use";
+        return hit;
+    }
+    sequence->n_computed = text->n_tokens;
+    if (sequence->recurrent_bytes > 0) memcpy(sequence->recurrent, base + text->recurrent, sequence->recurrent_bytes);
+    sequence->recurrent_dirty = true;
+    mark_shared(prefix, sequence, salt);
+    text->last_use = ++prefix->clock;
+    return (weir_prefix_hit){ .n_rows = text->n_tokens, .n_matched = text->n_tokens, .reason = "all of a kept text is continued" };
+}
+
+/* ---- checking ----------------------------------------------------------------------------------------------------------- */
+bool cut_is_sound(const weir_prefix *p)
+{
+    int64_t n = 0, n_tokens = 0;
+    for (const cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++) {
+        if (!is_used(t)) continue;
+        n++;
+        n_tokens += t->n_tokens;
+        if (t->at + t->bytes > p->limits.cut_bytes || t->past.turns[t->past.n_turns - 1].end != t->n_tokens) return false;
+        for (const cut_text *o = p->cut; o < t; o++)
+            if (is_used(o) && o->at < t->at + t->bytes && t->at < o->at + o->bytes) return false;
+    }
+    return n == p->stats.n_cut && n_tokens == p->stats.n_cut_tokens;
+}

@@ -1,0 +1,431 @@
+// Conversations under a KV policy: a turn goes on from what the one before left, with the bits of one sequence that nobody interrupted.
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "engine/kv/keeping.h"
+#include "engine/schedule/runner.h"
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+using support::Service;
+
+/* Tokens and their log-probabilities. */
+struct Answer {
+    std::vector<int32_t> tokens;
+    std::vector<float>   logprobs;
+    bool                 operator==(const Answer &other) const { return tokens == other.tokens && logprobs == other.logprobs; }
+};
+
+struct Method {
+    std::string name, options;
+    int         budget;
+    std::string setting(const char *key) const
+    {
+        return std::string("kv.policy.") + key + "=" + (key[0] == 'n' ? name : key[0] == 'o' ? options : std::to_string(budget));
+    }
+};
+
+const Method methods[] = {
+    { "sinks", "sinks=4,every=1", 48 },
+    { "h2o", "sinks=2,recent=16,every=4", 48 },
+    { "h2o", "sinks=2,recent=16,every=4,scope=kv_head,normalise=true,in_prompt=true", 48 },
+    { "scissorhands", "recent=16,every=4,history=64", 48 },
+    { "snapkv", "window=8,every=16", 48 },
+    { "snapkv", "window=8,every=0", 48 },
+    { "rkv", "window=8,every=16,recent=8", 48 },
+    { "tova", "every=1", 48 },
+    { "keydiff", "every=8", 48 },
+    { "keydiff", "every=8,in_prompt=true", 48 },
+    { "keydiff", "every=3,trigger=forwards", 48 },
+    { "knorm", "every=8,split=adaptive", 48 },
+    { "expected", "every=8", 48 },
+    { "lagkv", "lag=16,every=16", 64 },
+    { "random", "every=8,pin_prompt=true", 300 },
+    { "random", "every=8,recent=20,pin_prompt=true", 48 },
+};
+
+std::vector<std::string> settings_of(const Method &method, const std::vector<std::string> &more)
+{
+    std::vector<std::string> all = { method.setting("name"), method.setting("budget"), method.setting("options") };
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+/* One sequence on an engine without a service: turn after turn, nothing is kept or taken. */
+class Uninterrupted {
+  public:
+    Uninterrupted(const char *model, const std::vector<std::string> &settings)
+    {
+        static weir_config config;
+        weir_config_default(&config);
+        snprintf(config.model.path, sizeof config.model.path, "tests/golden/models/%s", model);
+        for (const char *const one : { "kernels.activations=f32", "batch.chunk=64", "kv.reuse=off", "model.context=512" })
+            EXPECT_EQ(weir_config_set(&config, one, &error_), WEIR_OK) << error_.text;
+        for (const std::string &one : settings) EXPECT_EQ(weir_config_set(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = { &config, false, false, nullptr, nullptr };
+        EXPECT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_sequence_open(&sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
+                                     weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
+                  WEIR_OK);
+        const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
+        n_valid_ = weir_engine_tokenizer(engine_) != nullptr ? weir_tokenizer_size(weir_engine_tokenizer(engine_)) : n_vocab;
+        EXPECT_EQ(weir_sampler_scratch_open(&scratch_, n_vocab), WEIR_OK);
+    }
+    ~Uninterrupted()
+    {
+        weir_sequence_close(&sequence_);
+        weir_keeping_close(keeping_);
+        weir_sampler_scratch_close(scratch_);
+        weir_engine_close(engine_);
+    }
+    Answer turn(const std::vector<int32_t> &prompt, int max_tokens, int n_pinned = 0)
+    {
+        const auto n_prompt = (int32_t)prompt.size();
+        Answer     answer;
+        if (keeping_ == nullptr) {
+            EXPECT_EQ(weir_engine_keep(engine_, &keeping_, 1, 512, 511, 64, &error_), WEIR_OK) << error_.text;
+            sequence_.keeping = weir_keeping_begin(keeping_, 0, n_prompt, n_pinned);
+        } else {
+            EXPECT_TRUE(weir_keeping_turn(sequence_.keeping, sequence_.n_computed, n_prompt));
+        }
+        memcpy(sequence_.tokens, prompt.data(), prompt.size() * sizeof prompt[0]);
+        sequence_.n_tokens = n_prompt;
+        const float *row = nullptr;
+        while (sequence_.n_computed < n_prompt) row = step(std::min((sequence_.n_computed / 64 + 1) * 64, n_prompt) - sequence_.n_computed);
+        for (int i = 0; i < max_tokens; i++) {
+            const auto   token = (int32_t)(std::max_element(row, row + n_valid_) - row);
+            weir_logprob chosen;
+            weir_logprobs(row, n_valid_, token, &chosen, nullptr, 0, scratch_);
+            answer.tokens.push_back(token);
+            answer.logprobs.push_back(chosen.logprob);
+            if (i + 1 == max_tokens) break;
+            sequence_.tokens[sequence_.n_tokens++] = token;
+            row = step(1);
+        }
+        return answer;
+    }
+
+  private:
+    const float *step(int32_t n)
+    {
+        const float *logits = nullptr;
+        weir_work    work = {};
+        work.sequence = &sequence_;
+        work.n_rows = n;
+        work.wanted = WEIR_LOGITS_LAST;
+        EXPECT_EQ(weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_), WEIR_OK) << error_.text;
+        const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
+        row_.assign(logits, logits + n_vocab);
+        EXPECT_EQ(weir_runner_evict(weir_engine_runner(engine_), &sequence_, nullptr, &error_), WEIR_OK) << error_.text;
+        return row_.data();
+    }
+    weir_engine          *engine_ = nullptr;
+    weir_keeping         *keeping_ = nullptr;
+    weir_sequence         sequence_ = {};
+    weir_sampler_scratch *scratch_ = nullptr;
+    std::vector<float>    row_;
+    size_t                n_valid_ = 0;
+    weir_error            error_ = {};
+};
+
+class Turns : public Service {
+  protected:
+    void start(const char *model, const Method &method, const std::vector<std::string> &more = {}, int slots = 2,
+               const char *memory = nullptr)
+    {
+        const auto                all = settings_of(method, more);
+        std::vector<const char *> texts;
+        for (const std::string &one : all) texts.push_back(one.c_str());
+        open(model, slots, memory, 512, 32, texts);
+    }
+    void stop()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        auto call = std::make_unique<Call>(ids, max_tokens);
+        call->request.cache_prompt = true;
+        call->request.ignore_eos = true;
+        call->request.want_logprobs = true;
+        call->request.n_pinned = n_pinned_;
+        call->request.sampling.temperature = 0;
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        return call;
+    }
+    Answer end(std::unique_ptr<Call> call)
+    {
+        call->wait();
+        EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        usage_ = call->usage;
+        return { call->tokens[0], call->logprobs[0] };
+    }
+    Answer run(const std::vector<int32_t> &ids, int max_tokens = 24) { return end(begin(ids, max_tokens)); }
+    /* What the next turn's prompt begins with, and so many tokens more. */
+    std::vector<int32_t> next(const std::vector<int32_t> &prompt_before, const Answer &answer, int seed, int n) const
+    {
+        auto ids = prompt_before;
+        ids.insert(ids.end(), answer.tokens.begin(), answer.tokens.end());
+        const auto more = prompt(seed, n);
+        ids.insert(ids.end(), more.begin(), more.end());
+        return ids;
+    }
+    weir_service_stats stats() const
+    {
+        weir_service_stats out;
+        weir_service_stats_of(service_, &out);
+        return out;
+    }
+    int        n_pinned_ = 0;
+    weir_usage usage_ = {};
+};
+
+TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        for (const Method &method : methods) {
+            const std::string what = std::string(model) + " " + method.name + " " + method.options;
+            Uninterrupted     alone(model, settings_of(method, {}));
+            start(model, method);
+            auto text = prompt(1, 150);
+            auto answer = run(text);
+            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
+            EXPECT_EQ(usage_.n_cached, 0);
+            for (int i = 0; i < 3; i++) {
+                const int n_kept = (int)text.size() + 23;
+                text = next(text, answer, 10 + i, i == 1 ? 3 : 40);
+                const auto company = begin(prompt(30 + i, 100));
+                answer = run(text);
+                EXPECT_EQ(answer, alone.turn(text, 24)) << what << ", turn " << i;
+                EXPECT_EQ(usage_.n_cached, n_kept) << what << ": " << usage_.reuse;
+                EXPECT_EQ(usage_.n_rows + usage_.n_evicted, (int)text.size() + 23) << what;
+                company->wait();
+                company->release();
+            }
+            EXPECT_EQ(pages_used_when_idle(), 0) << what;
+            stop();
+        }
+    }
+}
+
+// Formats with open rows, wide sinks, and a disk below: rows of a kept text stay in memory, the answer is the same.
+TEST_F(Turns, GoOnInAnyFormatAndWithADisk)
+{
+    const std::vector<std::vector<std::string>> settings = {
+        { "kv.format=int8/kivi4" },
+        { "kv.format=q8_0/turbo4" },
+        { "kv.format=kivi4", "kv.wide_sinks=64" },
+        { "memory.disk=8MiB" },
+        { "kv.format=int8", "memory.disk=8MiB" },
+    };
+    for (const auto &more : settings) {
+        for (const int method : { 0, 1, 7 }) {
+            const std::string what = more[0] + " " + methods[method].name;
+            Uninterrupted     alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
+            start("qwen3", methods[method], more);
+            auto text = prompt(1, 150);
+            auto answer = run(text);
+            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
+            for (int i = 0; i < 2; i++) {
+                text = next(text, answer, 10 + i, 50);
+                answer = run(text);
+                EXPECT_EQ(answer, alone.turn(text, 24)) << what;
+                EXPECT_GT(usage_.n_cached, 150) << what << ": " << usage_.reuse;
+            }
+            EXPECT_EQ(pages_used_when_idle(), 0) << what;
+            stop();
+        }
+    }
+}
+
+TEST_F(Turns, WhatDiffersIsNotContinuedAndTheReasonIsSaid)
+{
+    const Method &h2o = methods[1];
+    start("qwen3", h2o);
+    const auto text = prompt(1, 150);
+    const auto answer = run(text);
+    const auto turn = next(text, answer, 2, 40);
+    const auto ask = [&](const std::function<void(weir_request *)> &change) {
+        auto call = std::make_unique<Call>(turn, 4);
+        call->request.cache_prompt = true;
+        call->request.sampling.temperature = 0;
+        change(&call->request);
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        call->wait();
+        EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        usage_ = call->usage;
+    };
+    weir_policy_options other;
+    ASSERT_EQ(weir_policy_options_default(&other, "h2o", &error_), WEIR_OK);
+    ASSERT_EQ(weir_policy_options_set(&other, "sinks=2,recent=16,every=5", &error_), WEIR_OK);
+    ask([](weir_request *r) { r->kv_budget = 50; });
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_NE(strstr(usage_.reuse, "another budget"), nullptr) << usage_.reuse;
+    ask([](weir_request *r) { r->n_pinned = 3; });
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_NE(strstr(usage_.reuse, "other protected rows"), nullptr) << usage_.reuse;
+    ask([&](weir_request *r) { r->policy = &other; });
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_NE(strstr(usage_.reuse, "no text of this KV policy"), nullptr) << usage_.reuse;
+    ask([](weir_request *r) { r->cache_salt = "mine"; });
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_NE(strstr(usage_.reuse, "under this salt"), nullptr) << usage_.reuse;
+    ask([](weir_request *r) { r->cache_prompt = false; });
+    EXPECT_EQ(usage_.n_cached, 0);
+    auto changed = turn;
+    changed[160]++;
+    (void)run(changed, 4);
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_EQ(usage_.n_matched, 160);
+    EXPECT_NE(strstr(usage_.reuse, "whole or not at all"), nullptr) << usage_.reuse;
+    (void)run(turn, 4);
+    EXPECT_EQ(usage_.n_cached, 173) << "all the same: " << usage_.reuse;
+    stop();
+    start("qwen3", h2o, { "kv.policy.kept=0" });
+    (void)run(text);
+    (void)run(turn, 4);
+    EXPECT_EQ(usage_.n_cached, 0);
+}
+
+// The last turn is asked for again, as it was and otherwise; two answers of one prompt both go on.
+TEST_F(Turns, ATurnIsAskedForAgain)
+{
+    const Method &snapkv = methods[4];
+    Uninterrupted alone("tq", settings_of(snapkv, {})), otherwise("tq", settings_of(snapkv, {}));
+    start("tq", snapkv);
+    const auto text = prompt(1, 150);
+    auto       call = begin(text);
+    const auto answer = end(std::move(call));
+    ASSERT_EQ(answer, alone.turn(text, 24));
+    ASSERT_EQ(answer, otherwise.turn(text, 24));
+    const auto turn = next(text, answer, 2, 40), other = next(text, answer, 3, 50);
+    const auto first = alone.turn(turn, 24), second = otherwise.turn(other, 24);
+    for (int i = 0; i < 2; i++) {
+        EXPECT_EQ(run(turn), first);
+        EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
+        EXPECT_EQ(run(other), second);
+        EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
+    }
+    auto third = next(other, second, 4, 30);
+    EXPECT_EQ(run(third), otherwise.turn(third, 24));
+    EXPECT_EQ(usage_.n_cached, (int)other.size() + 23) << usage_.reuse;
+    (void)run(next(text, answer, 5, 9), 4);
+    EXPECT_EQ(usage_.n_cached, 0) << "two turns back";
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+TEST_F(Turns, BothAnswersOfAPromptGoOn)
+{
+    start("tq", methods[1]);
+    const auto text = prompt(1, 150);
+    auto       call = std::make_unique<Call>(text, 24);
+    call->request.cache_prompt = true;
+    call->request.ignore_eos = true;
+    call->request.n_choices = 2;
+    call->request.sampling.temperature = 2;
+    call->request.sampling.seed = 5;
+    ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+    call->wait();
+    ASSERT_EQ(call->status, WEIR_OK) << call->message;
+    ASSERT_NE(call->tokens[0], call->tokens[1]);
+    for (const auto &tokens : call->tokens) {
+        (void)run(next(text, { tokens, {} }, 2, 20), 4);
+        EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
+    }
+    call->release();
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+// More conversations than there is room for: the least recently used one is computed again, by the list's length, by its memory, and for want of pages.
+TEST_F(Turns, TheLeastRecentlyUsedTextGoesFirst)
+{
+    const std::vector<std::string> few = { "kv.policy.kept=3" };
+    start("tq", methods[0], few);
+    std::vector<std::vector<int32_t>> texts;
+    std::vector<Answer>               answers;
+    const auto                        goes_on = [&](size_t i) {
+        texts[i] = next(texts[i], answers[i], 50, 5);
+        answers[i] = run(texts[i], 4);
+        return usage_.n_cached > 0;
+    };
+    for (int i = 0; i < 4; i++) {
+        texts.push_back(prompt(20 + i, 100));
+        answers.push_back(run(texts.back(), 4));
+    }
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    EXPECT_EQ(stats().kept_cut_texts, 3);
+    EXPECT_FALSE(goes_on(0));
+    EXPECT_TRUE(goes_on(0));
+    EXPECT_TRUE(goes_on(3));
+    stop();
+    start("tq", methods[0]);
+    texts.clear(), answers.clear();
+    for (int i = 0; i < 3; i++) {
+        texts.push_back(prompt(20 + i, 100));
+        answers.push_back(run(texts.back(), 4));
+    }
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    EXPECT_EQ(stats().kept_cut_texts, 3);
+    EXPECT_TRUE(goes_on(0));
+    for (int i = 0; i < 2; i++) { // all pages of the pool: two windows of 512
+        const auto a = begin(prompt(60 + i, 480)), b = begin(prompt(70 + i, 480));
+        for (const auto *const call : { &a, &b }) {
+            (*call)->wait();
+            EXPECT_EQ((*call)->status, WEIR_OK) << (*call)->message;
+            (*call)->release();
+        }
+    }
+    EXPECT_FALSE(goes_on(1));
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+// A pool that holds too little for all: whose turn is preempted is computed again turn by turn, and comes to the same answer.
+TEST_F(Turns, PreemptedTurnsAnswerAlike)
+{
+    int64_t preemptions = 0, n_cached = 0;
+    enum { TEXTS = 3 };
+    const Method far_apart[] = { { "sinks", "sinks=4,every=100", 150 },
+                                 { "h2o", "sinks=2,recent=16,every=100", 150 },
+                                 { "snapkv", "window=8,every=100", 150 },
+                                 { "keydiff", "every=100", 150 } };
+    for (const Method &big : far_apart) {
+        std::vector<std::vector<int32_t>> first, second;
+        std::vector<Answer>               answers, expected;
+        for (int i = 0; i < TEXTS; i++) {
+            Uninterrupted alone("qwen3", settings_of(big, {}));
+            first.push_back(prompt(20 + i, 200 + 10 * i));
+            answers.push_back(alone.turn(first.back(), 24));
+            second.push_back(next(first.back(), answers.back(), 40 + i, 20));
+            expected.push_back(alone.turn(second.back(), 120));
+        }
+        start("qwen3", big, {}, TEXTS);
+        const weir_plan   plan = *weir_engine_plan_of(engine_);
+        const std::string memory = /* 10 blocks of the 24 */
+            std::to_string((weir_plan_total(&plan) - plan.kv / 24 * 14) >> 10) + "KiB";
+        stop();
+        start("qwen3", big, {}, TEXTS, memory.c_str());
+        for (size_t i = 0; i < TEXTS; i++) EXPECT_EQ(run(first[i]), answers[i]) << big.name;
+        std::vector<std::unique_ptr<Call>> calls;
+        for (const auto &turn : second) calls.push_back(begin(turn, 120));
+        for (size_t i = 0; i < TEXTS; i++) {
+            calls[i]->wait();
+            ASSERT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;
+            if (calls[i]->usage.n_cached > 0) {
+                EXPECT_EQ((Answer{ calls[i]->tokens[0], calls[i]->logprobs[0] }), expected[i]) << big.name << " " << i;
+            }
+            n_cached += calls[i]->usage.n_cached > 0;
+            calls[i]->release();
+        }
+        preemptions += stats().preemptions;
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        stop();
+    }
+    EXPECT_GT(preemptions, 0);
+    EXPECT_GT(n_cached, 4);
+}
+
+} // namespace
