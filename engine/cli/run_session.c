@@ -110,11 +110,13 @@ static weir_status print_info(weir_buffer *text, const weir_session_info *info, 
     if (as_json) /* names hold nothing that JSON would have to escape */
         return weir_buffer_format(text,
                                   "{\"name\": \"%s\", \"tokens\": %d, \"bytes\": %" PRId64 ", \"created\": %" PRId64
-                                  ", \"automatic\": %s, \"problem\": %s%s%s}\n",
+                                  ", \"automatic\": %s, \"policy\": \"%s\", \"problem\": %s%s%s}\n",
                                   info->name, (int)info->n_tokens, info->n_bytes, info->created, info->is_automatic ? "true" : "false",
-                                  is_good ? "" : "\"", is_good ? "null" : weir_status_text(info->problem), is_good ? "" : "\"");
-    return weir_buffer_format(text, "%-40s %8d tokens %10.1f MiB%s%s%s\n", info->name, (int)info->n_tokens,
-                              (double)info->n_bytes / (1 << 20), info->is_automatic ? "  automatic" : "", is_good ? "" : "  ",
+                                  info->policy[0] != '\0' ? info->policy : "full:0", is_good ? "" : "\"",
+                                  is_good ? "null" : weir_status_text(info->problem), is_good ? "" : "\"");
+    return weir_buffer_format(text, "%-40s %8d tokens %10.1f MiB%s%s%s%s%s\n", info->name, (int)info->n_tokens,
+                              (double)info->n_bytes / (1 << 20), info->is_automatic ? "  automatic" : "",
+                              info->policy[0] != '\0' ? "  " : "", info->policy, is_good ? "" : "  ",
                               is_good ? "" : weir_status_text(info->problem));
 }
 

@@ -5,14 +5,14 @@
 
 enum { WEIR_CUT_TEXTS = 1024 };
 
-/* An entry, and where in the block its parts are, from `at` on: tokens, recurrent state, parcel, state of the policy. */
+/* An entry, and where in the block its parts are, from `at` on: tokens, recurrent state, parcel, text and state of the policy. */
 struct cut_text {
     size_t            at, bytes; /* bytes 0: free */
-    size_t            recurrent, parcel, policy, policy_bytes;
-    int32_t           n_tokens;
+    size_t            recurrent, parcel, policy, state, state_bytes; /* policy: its text */
+    int32_t           n_tokens, n_holds;
     uint64_t          last_use;
     weir_keeping_past past;
-    char              salt[WEIR_PREFIX_SALT + 1];
+    char              salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1]; /* name "": none */
 };
 
 static inline const int32_t *cut_tokens(const weir_prefix *p, const cut_text *text) { return (const int32_t *)(p->cut_memory + text->at); }

@@ -40,6 +40,7 @@ static bool lay_out(weir_keeping *k, char *base, size_t *bytes)
     k->mass = place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
     k->below = place(&l, sizeof(float), (k->needs & WEIR_POLICY_BELOW) != 0 ? s->n_heads : 0, s->max_rows, 1);
     k->last = place(&l, sizeof(float), (k->needs & WEIR_POLICY_LAST) != 0 ? s->n_heads : 0, s->max_rows, 1);
+    k->text = place(&l, 1, (int64_t)k->print.size + 1, 1, 1);
     k->texts = place(&l, sizeof *k->texts, k->n_texts, 1, 1);
     for (int32_t i = 0; i < k->n_texts; i++) {
         void *const  state = place(&l, 1, (int64_t)weir_policy_state_bytes(k->policy), 1, 1);
@@ -74,6 +75,15 @@ static weir_status open_tight(weir_policy **out, const weir_keeping_options *opt
     return weir_policy_open(out, options->policy, &shape, options->calibration, error);
 }
 
+/* Where statistics lie is of no interest to who goes on with the text. */
+static weir_status print_policy(weir_keeping *plan, weir_error *error)
+{
+    weir_policy_options options = *weir_policy_options_of(plan->policy);
+    memset(options.calibration, 0, sizeof options.calibration);
+    if (weir_policy_options_print(&plan->print, &options) == WEIR_OK) return WEIR_OK;
+    return weir_error_set(error, WEIR_ENOMEM, "KV policy: no memory to open it");
+}
+
 /* A policy is charged by itself: whoever pays for what this thread takes may be gone before it. */
 static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *options, weir_error *error)
 {
@@ -88,6 +98,7 @@ static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *o
     plan->needs = weir_policy_needs(plan->policy);
     plan->shape.max_rows = peak_rows(plan->policy, options);
     plan->policy_bytes = weir_policy_bytes(plan->policy);
+    WEIR_TRY(print_policy(plan, error));
     if (lay_out(plan, NULL, &plan->bytes)) return WEIR_OK;
     return weir_error_set(error, WEIR_EINVAL, "KV policy: its memory for %lld rows has no size that fits", (long long)plan->shape.max_rows);
 }
@@ -98,6 +109,7 @@ weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_opt
     weir_keeping      plan;
     const weir_status status = open_policy(&plan, options, error);
     *size = (weir_keeping_size){ .bytes = plan.bytes + plan.policy_bytes, .peak = plan.shape.max_rows };
+    weir_buffer_free(&plan.print);
     if (status == WEIR_OK) size->saved_bytes = weir_policy_state_bytes(plan.policy) + FRAME;
     weir_policy_close(plan.policy);
     return status;
@@ -115,6 +127,8 @@ static weir_status settle(weir_keeping **out, weir_keeping *plan, weir_error *er
     *out = memory;
     **out = *plan;
     (void)lay_out(*out, memory, &plan->bytes);
+    memcpy((*out)->text, plan->print.data, plan->print.size + 1);
+    (*out)->print = (weir_buffer){ 0 };
     return weir_budget_parse_heads((*out)->whole, plan->shape.n_layers, plan->shape.n_kv_heads, weir_policy_options_of(plan->policy)->heads,
                                    error); /* checked before */
 }
@@ -125,6 +139,7 @@ weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *op
     weir_status  status = open_policy(&plan, options, error);
     plan.ledger = ledger;
     if (status == WEIR_OK) status = settle(out, &plan, error);
+    weir_buffer_free(&plan.print);
     if (status != WEIR_OK) weir_policy_close(plan.policy);
     return status;
 }
@@ -282,6 +297,8 @@ void weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text
     weir_policy_digest(text->keeping->policy, past->policy);
     memcpy(past->turns, text->turns, (size_t)text->n_turns * sizeof *text->turns);
 }
+
+const char *weir_keeping_policy_text(const weir_keeping_text *text) { return text->keeping->text; }
 
 size_t weir_keeping_saved_bytes(const weir_keeping_text *text) { return weir_policy_saved_bytes(text->keeping->policy, text->state); }
 

@@ -87,7 +87,9 @@ typedef struct weir_keeping_past {
     weir_turn turns[WEIR_TURNS];
 } weir_keeping_past;
 /* Of a text whose turn is over; the state takes so many bytes. */
-void   weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text);
+void weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text);
+const char        *
+weir_keeping_policy_text(const weir_keeping_text *text); /* as weir_policy_options_print prints it, lives as long as the keeping */
 size_t weir_keeping_saved_bytes(const weir_keeping_text *text);
 void   weir_keeping_save(const weir_keeping_text *text, void *state);
 /* The text at its beginning goes on from there, with the rows of the table. EFORMAT, EMISMATCH: it cannot, and is at its beginning. */

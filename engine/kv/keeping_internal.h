@@ -21,6 +21,8 @@ struct weir_keeping {
     weir_ledger      *ledger;
     size_t            bytes, policy_bytes; /* charged: of all but the policy, of the policy */
     weir_policy      *policy;
+    weir_buffer       print; /* of its name and options, while it is opened; later `text`, in the memory behind */
+    char             *text;
     int64_t           budget;
     weir_policy_shape shape;
     const int32_t    *layers;

@@ -68,6 +68,8 @@ weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence,
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
 
+/* Nothing in the tree has this name from now on. */
+void prefix_unname(weir_prefix *p, const char *text);
 /* The run is used, as those above it must be: a sequence has some of its pages. */
 void prefix_mark(weir_prefix *p, int32_t index);
 

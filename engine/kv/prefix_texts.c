@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/kv/cut_texts.h"
 #include "engine/kv/prefix_internal.h"
 
 /* ---- kept texts --------------------------------------------------------------------------------------------------------- */
@@ -80,11 +81,18 @@ static name *place_for_name(weir_prefix *p, const char *text)
     return best;
 }
 
+void prefix_unname(weir_prefix *p, const char *text)
+{
+    for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++)
+        if (strcmp(n->text, text) == 0) *n = (name){ .text = "" };
+}
+
 void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *text)
 {
     int32_t       n_kept;
     const int32_t index = last_node(prefix, sequence, salt, &n_kept);
     if (index == NONE || text[0] == '\0' || strlen(text) > WEIR_PREFIX_NAME) return;
+    weir_prefix_unname_cut(prefix, text);
     name *const place = place_for_name(prefix, text);
     *place = (name){ .node = index, .offset = n_kept - tokens_before(prefix, index) };
     memcpy(place->text, text, strlen(text) + 1);

@@ -77,7 +77,8 @@ static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error 
 
 static weir_status end_section(weir_session_reader *r, session_section_type type, weir_error *error)
 {
-    static const char *const     names[SESSION_SECTIONS] = { "tokens", "salt", "places of states", "states", "pages" };
+    static const char *const     names[SESSION_SECTIONS] = { "tokens", "salt",          "places of states", "states",
+                                                             "pages",  "rows of heads", "policy's state",   "open rows" };
     const session_section *const section = &r->layout.sections[type];
     unsigned char                padding[WEIR_SESSION_ALIGNMENT];
     WEIR_TRY(want(r, padding, (size_t)(session_padded(section->size) - section->size), error));
@@ -179,7 +180,7 @@ weir_status weir_session_check(const weir_session_reader *reader, const weir_ses
     if (memcmp(id->tokenizer, own->tokenizer, sizeof id->tokenizer) != 0)
         return weir_error_set(error, WEIR_EMISMATCH, "%s: made with another tokenizer: its digest is %016" PRIx64 ", here %016" PRIx64,
                               reader->path, id->tokenizer[0], own->tokenizer[0]);
-    if (strcmp(id->policy, own->policy) != 0)
+    if (!reader->header.is_cut && strcmp(id->policy, own->policy) != 0)
         return weir_error_set(error, WEIR_EMISMATCH, "%s: made with the policy %s, the one here is %s (kv.policy)", reader->path,
                               id->policy, own->policy);
     return WEIR_OK;
@@ -218,6 +219,9 @@ weir_status weir_session_read_places(weir_session_reader *reader, int32_t *place
         if (places[i] < 1 || places[i] > reader->header.n_tokens || (i > 0 && places[i] <= places[i - 1]))
             return weir_error_set(error, WEIR_EFORMAT, "%s: state %d is after token %d, out of order or range", reader->path, (int)i,
                                   (int)places[i]);
+    if (reader->header.is_cut && reader->header.n_states > 0 && places[0] != reader->header.n_tokens)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: the state is after token %d, the text ends at %d", reader->path, (int)places[0],
+                              (int)reader->header.n_tokens);
     return WEIR_OK;
 }
 
@@ -231,6 +235,102 @@ weir_status weir_session_read_states(weir_session_reader *reader, float *const *
     return end_section(reader, SESSION_STATES, error);
 }
 
+/* ---- of a text that a policy watched -------------------------------------------------------------------------------- */
+static bool are_sizes_ours(const weir_session_reader *r, const weir_kv_spec *spec)
+{
+    const weir_session_identity *const id = &r->header.identity;
+    return (int64_t)weir_kv_block_bytes(spec) == id->block_bytes && (int64_t)weir_kv_sink_block_bytes(spec) == id->sink_block_bytes &&
+           spec->sinks.n_pages == id->n_sinks && spec->n_layers == id->n_layers && spec->n_kv_heads == id->n_kv_heads;
+}
+
+static weir_status other_sizes(const weir_session_reader *r, weir_error *error)
+{
+    return weir_error_set(error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", r->path);
+}
+
+weir_status weir_session_read_rows(weir_session_reader *reader, int32_t *head_rows, const weir_kv_spec *spec, weir_error *error)
+{
+    WEIR_ASSERT(reader->header.is_cut);
+    if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
+    WEIR_TRY(read_whole(reader, SESSION_ROWS, head_rows, error));
+    for (int64_t h = 0; h < reader->layout.n_heads; h++)
+        if (head_rows[h] < 0 || head_rows[h] > reader->header.n_tokens)
+            return weir_error_set(error, WEIR_EFORMAT, "%s: head %" PRId64 " has %" PRId32 " rows of a text of %" PRId32 " tokens",
+                                  reader->path, h, head_rows[h], reader->header.n_tokens);
+    const size_t open = weir_kv_open_rows_bytes(spec);
+    if (session_cut_pages_bytes(spec, head_rows) != reader->header.pages_bytes || reader->header.open_bytes != open)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: its pages are not those of its rows", reader->path);
+    return WEIR_OK;
+}
+
+/* Prompts and answers that follow each other to the end of the text. */
+static bool are_turns(const weir_session_reader *r, const weir_keeping_past *past)
+{
+    int32_t at = 0;
+    for (int32_t i = 0; i < past->n_turns; i++) {
+        const weir_turn turn = past->turns[i];
+        if (turn.prompt <= at || turn.end < turn.prompt) return false;
+        at = turn.end;
+    }
+    return at == r->header.n_tokens && past->budget >= 1 && past->budget <= INT32_MAX && past->n_pinned >= 0 &&
+           past->n_pinned <= past->turns[0].prompt;
+}
+
+weir_status weir_session_read_policy(weir_session_reader *reader, weir_session_cut *out, void *memory, weir_error *error)
+{
+    char *const                bytes = memory;
+    const unsigned char *const at = memory;
+    const size_t               n = reader->header.policy_bytes;
+    WEIR_ASSERT(reader->header.is_cut);
+    WEIR_TRY(read_whole(reader, SESSION_POLICY_STATE, memory, error));
+    const uint32_t n_pinned = session_get32(at + 24), n_turns = session_get32(at + 28), text = session_get32(at + 32);
+    const size_t   before = SESSION_POLICY_FIXED + (size_t)n_turns * SESSION_TURN;
+    if (n_turns < 1 || n_turns > WEIR_TURNS || text < 1 || text > WEIR_SESSION_OPTIONS || n < before + text || session_get32(at + 36) != 0)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: what it says of its KV policy has sizes out of range", reader->path);
+    weir_keeping_past past = { .policy = { session_get64(at), session_get64(at + 8) },
+                               .budget = (int64_t)session_get64(at + 16),
+                               .n_pinned = (int32_t)n_pinned,
+                               .n_turns = (int32_t)n_turns };
+    for (uint32_t i = 0; i < n_turns; i++) {
+        const unsigned char *const turn = at + SESSION_POLICY_FIXED + i * SESSION_TURN;
+        past.turns[i] = (weir_turn){ .prompt = (int32_t)session_get32(turn), .end = (int32_t)session_get32(turn + 4) };
+    }
+    if (!are_turns(reader, &past) || memchr(bytes + before, '\0', text) != NULL)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: turns, budget or policy are out of range", reader->path);
+    out->past = past;
+    /* The text gets its end where the state began: the state moves by one byte, and the memory has one more. */
+    memmove(bytes + before + text + 1, bytes + before + text, n - before - text);
+    bytes[before + text] = '\0';
+    out->policy = bytes + before;
+    out->state = bytes + before + text + 1;
+    out->state_bytes = n - before - text;
+    char name[WEIR_SESSION_POLICY];
+    session_print_policy(name, out->policy, past.budget);
+    if (strcmp(name, reader->header.identity.policy) == 0) return WEIR_OK;
+    return weir_error_set(error, WEIR_EFORMAT, "%s: its header says that it was made with %s, its policy is %s", reader->path,
+                          reader->header.identity.policy, name);
+}
+
+weir_status weir_session_read_open(weir_session_reader *reader, void *open, weir_error *error)
+{
+    return read_whole(reader, SESSION_OPEN_ROWS, open, error);
+}
+
+weir_status weir_session_read_cut_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride, const int32_t *head_rows,
+                                        const weir_kv_spec *spec, weir_error *error)
+{
+    if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
+    WEIR_ASSERT(session_cut_pages_bytes(spec, head_rows) == reader->header.pages_bytes);
+    begin_section(reader, SESSION_PAGES);
+    for (int64_t block = 0; block < reader->layout.n_blocks; block++)
+        for (int64_t head = 0; head < reader->layout.n_heads; head++)
+            if (block < session_pages_of(head_rows[head]))
+                WEIR_TRY(
+                    want(reader, pages[head * page_stride + block], weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error));
+    return end_section(reader, SESSION_PAGES, error);
+}
+
+/* ---- pages of all rows ------------------------------------------------------------------------------------------------ */
 weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *pages, int64_t page_stride, const weir_kv_spec *spec,
                                      int64_t first, int64_t end, weir_error *error)
 {
@@ -238,7 +338,7 @@ weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *p
     if ((int64_t)weir_kv_block_bytes(spec) != id->block_bytes || (int64_t)weir_kv_sink_block_bytes(spec) != id->sink_block_bytes ||
         spec->sinks.n_pages != id->n_sinks)
         return weir_error_set(error, WEIR_EMISMATCH, "%s: its pages are of another size than those here", reader->path);
-    WEIR_ASSERT(end <= reader->layout.n_blocks);
+    WEIR_ASSERT(end <= reader->layout.n_blocks && !reader->header.is_cut);
     if (first == 0) begin_section(reader, SESSION_PAGES);
     for (int64_t block = first; block < end; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)

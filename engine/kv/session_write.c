@@ -127,6 +127,35 @@ static weir_status end_section(writer *w, session_section *section)
     return WEIR_OK;
 }
 
+static weir_status write_policy(writer *w, const weir_session_cut *cut, session_section *section)
+{
+    unsigned char bytes[SESSION_POLICY_FIXED + WEIR_TURNS * SESSION_TURN] = { 0 }, *at = bytes;
+    const size_t  n = strlen(cut->policy);
+    for (int i = 0; i < 2; i++, at += 8) session_put64(at, cut->past.policy[i]);
+    session_put64(at, (uint64_t)cut->past.budget);
+    session_put32(at + 8, (uint32_t)cut->past.n_pinned);
+    session_put32(at + 12, (uint32_t)cut->past.n_turns);
+    session_put32(at + 16, (uint32_t)n);
+    at = bytes + SESSION_POLICY_FIXED;
+    for (int32_t i = 0; i < cut->past.n_turns; i++, at += SESSION_TURN) {
+        session_put32(at, (uint32_t)cut->past.turns[i].prompt);
+        session_put32(at + 4, (uint32_t)cut->past.turns[i].end);
+    }
+    WEIR_TRY(add(w, bytes, (size_t)(at - bytes)));
+    WEIR_TRY(add(w, cut->policy, n));
+    WEIR_TRY(add(w, cut->state, cut->state_bytes));
+    return end_section(w, section); /* writes all of it before `bytes` go */
+}
+
+static weir_status write_cut(writer *w, const weir_session_cut *cut, session_layout *layout)
+{
+    WEIR_TRY(add(w, cut->head_rows, layout->sections[SESSION_ROWS].size));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_ROWS]));
+    WEIR_TRY(write_policy(w, cut, &layout->sections[SESSION_POLICY_STATE]));
+    WEIR_TRY(add(w, cut->open, layout->sections[SESSION_OPEN_ROWS].size));
+    return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
+}
+
 static weir_status write_sections(writer *w, const weir_session_text *text, const weir_session_identity *identity, session_layout *layout)
 {
     int32_t places[WEIR_SESSION_STATES];
@@ -140,8 +169,10 @@ static weir_status write_sections(writer *w, const weir_session_text *text, cons
     for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add_state(w, text, i, (size_t)identity->state_bytes));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
-        for (int64_t head = 0; head < layout->n_heads; head++) WEIR_TRY(add_page(w, text, block, head));
-    return end_section(w, &layout->sections[SESSION_PAGES]);
+        for (int64_t head = 0; head < layout->n_heads; head++)
+            if (text->cut == NULL || block < session_pages_of(text->cut->head_rows[head])) WEIR_TRY(add_page(w, text, block, head));
+    WEIR_TRY(end_section(w, &layout->sections[SESSION_PAGES]));
+    return text->cut != NULL ? write_cut(w, text->cut, layout) : WEIR_OK;
 }
 
 static weir_status write_file(writer *w, const weir_session_header *header, const weir_session_text *text, session_layout *layout)
@@ -158,13 +189,10 @@ static weir_status write_file(writer *w, const weir_session_header *header, cons
 weir_status weir_session_write(const char *path, const weir_session_identity *identity, const weir_session_text *text, size_t *n_bytes,
                                weir_error *error)
 {
-    session_layout            layout;
-    const weir_session_header header = { .identity = *identity,
-                                         .created = weir_clock_unix_seconds(),
-                                         .salt_bytes = strlen(text->salt),
-                                         .n_tokens = text->n_tokens,
-                                         .n_states = text->n_states,
-                                         .is_automatic = text->is_automatic };
+    session_layout      layout;
+    weir_session_header header;
+    session_header_of(&header, identity, text);
+    header.created = weir_clock_unix_seconds();
     if (!session_layout_of(&layout, &header)) return weir_error_set(error, WEIR_EINVAL, "%s: a session of these sizes has no file", path);
     writer w = { .path = path, .hash = XXH3_createState(), .error = error };
     if (w.hash == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);

@@ -96,7 +96,9 @@ static void add_files(weir_sessions *s)
     for (size_t i = n > (size_t)s->most_entries ? n - (size_t)s->most_entries : 0; i < n; i++) {
         session_contents found;
         if (!list[i].is_automatic || list[i].problem != WEIR_OK || session_contents_read(&found, s, list[i].name) != WEIR_OK) continue;
-        session_index_add(s, list[i].name, &(weir_session_text){ .tokens = found.tokens, .n_tokens = found.n_tokens, .salt = found.salt });
+        if (!found.is_cut)
+            session_index_add(s, list[i].name,
+                              &(weir_session_text){ .tokens = found.tokens, .n_tokens = found.n_tokens, .salt = found.salt });
         session_contents_free(&found);
     }
     weir_memory_give(list);

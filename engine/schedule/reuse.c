@@ -46,11 +46,15 @@ void weir_choice_reuse(choice *c)
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored" : "not asked for";
         return;
     }
-    const weir_prefix_hit hit = c->sequence->keeping != NULL ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
+    const bool            is_watched = c->sequence->keeping != NULL;
+    const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
     job->usage.n_cached = hit.n_rows;
     job->usage.n_matched = hit.n_matched;
     job->usage.reuse = hit.reason;
+    if (hit.n_rows == 0 && !is_watched &&
+        weir_prefix_has_cut(job->service->prefix, job->request.prompt, job->request.n_prompt, job->request.cache_salt))
+        job->usage.reuse = "this text is kept under a KV policy, which the request does not ask for";
 }
 
 /* ---- states ------------------------------------------------------------------------------------------------------- */
@@ -181,7 +185,8 @@ static void keep_watched(choice *c)
     if (n < c->job->request.n_prompt || !weir_choice_tend(c)) return;
     if (!sequence->table.is_cut && !weir_keeping_needs_turns(sequence->keeping)) return;
     const char *const why = weir_keeping_turn(sequence->keeping, n, n)
-                                ? weir_prefix_keep_cut(c->job->service->prefix, sequence, c->job->request.cache_salt)
+                                ? weir_prefix_keep_cut(c->job->service->prefix, sequence, c->job->request.cache_salt,
+                                                       c->index == 0 ? c->job->request.session : NULL)
                                 : "it had more turns than are remembered";
     if (why != NULL)
         weir_log(WEIR_LOG_INFO, "a text of %d tokens under the KV policy %s is not kept, so what continues it is computed: %s", (int)n,

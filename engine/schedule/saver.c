@@ -77,7 +77,7 @@ static void write_file(weir_saver *s)
     weir_session_result result = { 0 };
     weir_status         status = WEIR_OK;
     char                name[WEIR_PREFIX_NAME + 1];
-    session_name_text(name, s->file.tokens, s->file.n_tokens, s->file.salt);
+    session_name_text(name, s->file.tokens, s->file.n_tokens, s->file.salt, NULL);
     if (!session_is_there(s->sessions, name, &s->file))
         status = session_write_text(s->sessions, SESSION_WRITERS - 1, name, &s->file, &result, &error);
     s->is_written = status == WEIR_OK;

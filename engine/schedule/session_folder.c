@@ -75,6 +75,7 @@ static void look_into(const weir_sessions *sessions, weir_session_info *info, co
         info->n_tokens = header->n_tokens;
         info->created = header->created;
         info->is_automatic = header->is_automatic;
+        (void)snprintf(info->policy, sizeof info->policy, "%s", header->is_cut ? header->identity.policy : "");
         if (sessions->service != NULL) info->problem = weir_session_check(reader, &sessions->identity, &why);
     }
     weir_session_close(reader);
@@ -131,6 +132,7 @@ static weir_status read_open(session_contents *out, const weir_sessions *s, weir
     out->n_tokens = header->n_tokens;
     out->n_states = header->n_states;
     out->is_automatic = header->is_automatic;
+    out->is_cut = header->is_cut;
     if (s->service != NULL && out->n_tokens > s->service->info.window) return WEIR_EMISMATCH;
     out->tokens = weir_memory_take((size_t)out->n_tokens * sizeof *out->tokens);
     if (out->tokens == NULL) return WEIR_ENOMEM;
@@ -177,7 +179,7 @@ static int remove_file(weir_sessions *sessions, const char *name)
 int session_folder_drop(weir_sessions *sessions, const char *name)
 {
     session_contents lost = { 0 };
-    const bool       is_known = sessions->service != NULL && session_contents_read(&lost, sessions, name) == WEIR_OK;
+    const bool       is_known = sessions->service != NULL && session_contents_read(&lost, sessions, name) == WEIR_OK && !lost.is_cut;
     const int        reason = remove_file(sessions, name);
     if (is_known && reason == 0) weir_service_call(sessions->service, note_loss, &lost);
     session_contents_free(&lost);
@@ -274,7 +276,7 @@ static bool is_beginning(const weir_sessions *sessions, const weir_session_info 
 {
     session_contents found;
     if (session_contents_read(&found, sessions, info->name) != WEIR_OK) return false;
-    const bool is = found.n_tokens <= text->n_tokens && strcmp(found.salt, text->salt) == 0 &&
+    const bool is = !found.is_cut && found.n_tokens <= text->n_tokens && strcmp(found.salt, text->salt) == 0 &&
                     memcmp(found.tokens, text->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
     session_contents_free(&found);
     return is;

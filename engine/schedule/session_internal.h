@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "engine/base/log.h"
+#include "engine/kv/cut_texts.h"
 #include "engine/schedule/job.h"
 #include "engine/schedule/saver.h"
 #include "engine/schedule/session_store.h"
@@ -14,6 +15,8 @@ typedef struct session_carrier {
     char             salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     weir_prefix_mark marks[WEIR_SESSION_STATES]; /* [n_marks]: pinned (saving) or lent (restoring) */
     int32_t          n_marks;
+    bool             is_cut; /* a policy watched it: `cut` is what the list of such texts has of it, or will have */
+    weir_cut_content cut;
 } session_carrier;
 
 typedef struct session_entry session_entry; /* recall.c */
@@ -53,7 +56,7 @@ WEIR_MUST_CHECK weir_status session_folder_list(const weir_sessions *sessions, w
 typedef struct session_contents {
     int32_t *tokens; /* [n_tokens] */
     int32_t  n_tokens, n_states;
-    bool     is_automatic;
+    bool     is_automatic, is_cut;
     char     salt[WEIR_PREFIX_SALT + 1];
     int32_t  places[WEIR_SESSION_STATES]; /* [n_states] */
 } session_contents;
@@ -71,8 +74,9 @@ void                        session_folder_done(weir_sessions *sessions, int wri
 void session_folder_drop_beginnings(weir_sessions *sessions, const weir_session_text *text, const char *name);
 
 /* sessions.c */
-/* auto-DIGEST, so that the same text has the same file. */
-void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt);
+/* auto-DIGEST, so that the same text, under the same policy if it has one, has the same file. */
+void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt,
+                       const weir_session_cut *cut);
 /* An automatic file of this text that can be used and has as many states, or more: memory may have lost some since. It is marked as used now. */
 bool                        session_is_there(const weir_sessions *sessions, const char *name, const weir_session_text *text);
 WEIR_MUST_CHECK weir_status session_write_text(weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
@@ -82,6 +86,15 @@ WEIR_MUST_CHECK weir_status session_restore_named(weir_sessions *sessions, const
 
 /* It was used now: of automatic files the one that was used longest ago gives way first. */
 void session_touch(const weir_sessions *sessions, const char *name);
+
+/* session_cut.c: texts that a policy watched. */
+bool session_take_cut(weir_sessions *sessions, const weir_cut_wish *wish); /* engine thread: the carrier holds it; false: there is none */
+bool session_take_next_cut(weir_sessions *sessions, uint64_t *use);
+void session_let_go_cut(weir_sessions *sessions); /* engine thread */
+/* What of the carrier's text is the policy's; `out` borrows from it. */
+void                        session_cut_of(weir_session_cut *out, const weir_sessions *sessions);
+WEIR_MUST_CHECK weir_status session_restore_cut(weir_sessions *sessions, weir_session_reader *reader, weir_session_result *result,
+                                                weir_error *error); /* lock held */
 
 /* recall.c: automatic files by what they begin with. */
 size_t                      session_index_bytes(int32_t limit);

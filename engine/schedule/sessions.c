@@ -86,6 +86,7 @@ typedef struct wish { /* of one call */
     weir_sessions           *sessions;
     const weir_session_wish *save;
     weir_prefix_cursor      *cursor;
+    uint64_t                *cut_use; /* not NULL: of texts that a policy watched */
     weir_prefix_hit          hit;
     int32_t                  n_states;
     int64_t                  rows; /* that the sequence needs now */
@@ -104,6 +105,23 @@ static void share_text(wish *w)
     w->status = s->own.sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
 }
 
+/* One that a policy watched, if it has the name, or more of the tokens than the others. */
+static bool take_cut(wish *w)
+{
+    const weir_session_wish *const save = w->save;
+    weir_prefix *const             prefix = w->sessions->service->prefix;
+    const weir_cut_wish            cut = {
+                   .name = save->tokens == NULL ? save->name : NULL, .salt = save->salt, .tokens = save->tokens, .n_tokens = save->n_tokens
+    };
+    if (!session_take_cut(w->sessions, &cut)) return false;
+    w->status = WEIR_OK;
+    if (save->tokens == NULL || w->sessions->own.cut.n_tokens >= weir_prefix_reach(prefix, save->tokens, save->n_tokens, save->salt))
+        return true;
+    session_let_go_cut(w->sessions);
+    weir_sequence_clear(&w->sessions->own.sequence);
+    return false;
+}
+
 static void take_wished(weir_service *service, void *user)
 {
     wish *const                    w = user;
@@ -111,6 +129,7 @@ static void take_wished(weir_service *service, void *user)
     const weir_session_wish *const save = w->save;
     w->status = WEIR_ENOTFOUND;
     w->hit = (weir_prefix_hit){ .reason = "no request has named a text so, or it was dropped since" };
+    if (take_cut(w)) return;
     if (save->tokens == NULL && !weir_prefix_named(service->prefix, save->name, &s->own.sequence, s->own.salt)) return;
     if (save->tokens != NULL) {
         memcpy(s->own.sequence.tokens, save->tokens, (size_t)save->n_tokens * sizeof *save->tokens);
@@ -125,6 +144,10 @@ static void take_next(weir_service *service, void *user)
     wish *const          w = user;
     weir_sessions *const s = w->sessions;
     w->status = WEIR_ENOTFOUND;
+    if (w->cut_use != NULL) {
+        if (session_take_next_cut(s, w->cut_use)) w->status = WEIR_OK;
+        return;
+    }
     if (weir_prefix_next(service->prefix, w->cursor, &s->own.sequence, s->own.salt, s->own.name)) {
         share_text(w);
         if (w->status != WEIR_OK) w->status = WEIR_EMISMATCH; /* nothing of this one can be continued; there may be others */
@@ -139,12 +162,13 @@ typedef struct question { /* is a text of this name kept? */
 static void answer(weir_service *service, void *user)
 {
     question *const q = user;
-    q->is_kept = weir_prefix_has_name(service->prefix, q->name);
+    q->is_kept = weir_prefix_has_name(service->prefix, q->name) || weir_prefix_has_cut_name(service->prefix, q->name);
 }
 
 static void let_go(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
+    if (s->own.is_cut) session_let_go_cut(s);
     weir_prefix_unpin(service->prefix, s->own.marks, s->own.n_marks);
     s->own.n_marks = 0;
     weir_sequence_clear(&s->own.sequence);
@@ -238,7 +262,7 @@ static void throw_away(weir_service *service, void *user)
 weir_status session_write_text(weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
                                weir_session_result *result, weir_error *error)
 {
-    const size_t bytes = weir_session_file_bytes(&sessions->identity, text->n_tokens, text->n_states, strlen(text->salt));
+    const size_t bytes = weir_session_file_bytes(&sessions->identity, text);
     session_path path;
     size_t       written = 0;
     WEIR_TRY(session_path_of(path, sessions, name, error));
@@ -249,10 +273,12 @@ weir_status session_write_text(weir_sessions *sessions, int writer, const char *
     return status;
 }
 
-/* The text that the sequence shares. */
-static weir_session_text shared_text(const weir_sessions *s, bool is_automatic)
+/* The text that the sequence shares. `cut` is filled if a policy watched it. */
+static weir_session_text shared_text(const weir_sessions *s, bool is_automatic, weir_session_cut *cut)
 {
-    return (weir_session_text){ .tokens = s->own.sequence.tokens,
+    if (s->own.is_cut) session_cut_of(cut, s);
+    return (weir_session_text){ .cut = s->own.is_cut ? cut : NULL,
+                                .tokens = s->own.sequence.tokens,
                                 .n_tokens = s->own.sequence.n_computed,
                                 .n_states = s->own.n_marks,
                                 .salt = s->own.salt,
@@ -266,7 +292,8 @@ static weir_session_text shared_text(const weir_sessions *s, bool is_automatic)
 
 static weir_status write_shared(weir_sessions *s, const char *name, bool is_automatic, weir_session_result *result, weir_error *error)
 {
-    const weir_session_text text = shared_text(s, is_automatic);
+    weir_session_cut        cut;
+    const weir_session_text text = shared_text(s, is_automatic, &cut);
     return session_write_text(s, 0, name, &text, result, error);
 }
 
@@ -298,9 +325,12 @@ weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish 
     return status;
 }
 
-void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt)
+void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt,
+                       const weir_session_cut *cut)
 {
-    const XXH64_hash_t seed = XXH3_64bits(salt, strlen(salt));
+    const XXH64_hash_t salted = XXH3_64bits(salt, strlen(salt));
+    const XXH64_hash_t seed =
+        cut != NULL ? XXH3_64bits_withSeed(&cut->past.policy, sizeof cut->past.policy, salted ^ (uint64_t)cut->past.budget) : salted;
     const XXH64_hash_t hash = XXH3_64bits_withSeed(tokens, (size_t)n_tokens * sizeof *tokens, seed);
     (void)snprintf(name, WEIR_PREFIX_NAME + 1, "auto-%016" PRIx64, (uint64_t)hash);
 }
@@ -328,14 +358,15 @@ static bool save_shared(weir_sessions *s, weir_log_causes *causes)
     weir_error              error = { 0 };
     weir_session_result     result;
     const bool              is_named = s->own.name[0] != '\0';
-    const weir_session_text text = shared_text(s, !is_named);
-    if (!is_named) session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt);
+    weir_session_cut        cut;
+    const weir_session_text text = shared_text(s, !is_named, &cut);
+    if (!is_named) session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt, text.cut);
     bool is_saved = !is_named && session_is_there(s, s->own.name, &text);
     if (!is_saved) is_saved = session_write_text(s, 0, s->own.name, &text, &result, &error) == WEIR_OK;
     if (!is_saved && weir_log_is_new(causes, error.text))
         weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)text.n_tokens, error.text);
-    if (is_saved && !is_named) session_index_add(s, s->own.name, &text);
-    if (is_saved) session_folder_drop_beginnings(s, &text, s->own.name);
+    if (is_saved && !is_named && text.cut == NULL) session_index_add(s, s->own.name, &text);
+    if (is_saved && text.cut == NULL) session_folder_drop_beginnings(s, &text, s->own.name);
     return is_saved;
 }
 
@@ -344,11 +375,13 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     enum { SHORTEST = WEIR_PAGE_TOKENS };
     weir_prefix_cursor cursor = { 0 };
     weir_log_causes    causes = { 0 };
+    uint64_t           cut_use = 0;
+    bool               has_texts = true, has_cut = true, is_cut = true;
     int32_t            n = 0, n_tried = 0;
     (void)pthread_mutex_lock(&sessions->lock);
     weir_saver_pause(sessions->saver);
-    while (n_tried < sessions->limit) {
-        wish w = { .sessions = sessions, .cursor = &cursor };
+    while (n_tried < sessions->limit && (has_texts || has_cut)) {
+        wish w = { .sessions = sessions, .cursor = &cursor, .cut_use = is_cut && has_cut ? &cut_use : NULL };
         weir_service_call(sessions->service, take_next, &w);
         const bool is_worth_it = w.status == WEIR_OK && (sessions->own.sequence.n_computed >= SHORTEST || sessions->own.name[0] != '\0');
         if (is_worth_it) {
@@ -356,7 +389,8 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
             n_tried++;
         }
         weir_service_call(sessions->service, let_go, sessions);
-        if (w.status == WEIR_ENOTFOUND) break;
+        if (w.status == WEIR_ENOTFOUND) *(w.cut_use != NULL ? &has_cut : &has_texts) = false;
+        is_cut = has_texts ? !is_cut && has_cut : true; /* in turn, as long as there are both */
     }
     weir_saver_resume(sessions->saver);
     (void)pthread_mutex_unlock(&sessions->lock);
@@ -444,7 +478,8 @@ weir_status session_restore_named(weir_sessions *s, const char *name, weir_sessi
     if (opened != WEIR_OK) return opened;
     (void)snprintf(s->own.name, sizeof s->own.name, "%s", name);
     if (weir_session_header_of(reader)->is_automatic) s->own.name[0] = '\0';
-    const weir_status status = restore_from(s, reader, result, error);
+    const weir_status status =
+        weir_session_header_of(reader)->is_cut ? session_restore_cut(s, reader, result, error) : restore_from(s, reader, result, error);
     weir_session_close(reader);
     return status;
 }

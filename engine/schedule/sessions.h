@@ -33,6 +33,7 @@ typedef struct weir_session_info {
     int64_t     n_bytes, created;  /* seconds since 1970 */
     int64_t     changed_ns;        /* of the file */
     bool        is_automatic;
+    char        policy[64];        /* "NAME:BUDGET" of a text that a KV policy watched; "" */
     weir_status problem;           /* not OK: it cannot be restored here */
 } weir_session_info;
 

@@ -175,6 +175,11 @@ static void write_info(weir_json_out *json, const char *name, const weir_session
         weir_json_null(json);
     else
         weir_json_string(json, weir_status_text(info->problem));
+    weir_json_key(json, "policy");
+    if (info->policy[0] == '\0')
+        weir_json_null(json);
+    else
+        weir_json_string(json, info->policy);
     weir_json_close(json, '}');
 }
 

@@ -1,6 +1,7 @@
 #include "tests/fuzz/session_probe.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const weir_kv_pair formats[] = { { WEIR_KV_F16, WEIR_KV_F16 }, { WEIR_KV_F16, WEIR_KV_F16 } };
 static const weir_kv_spec own = { .n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .formats = formats };
@@ -18,6 +19,8 @@ typedef struct buffers {
     float   *state, *states[WEIR_SESSION_STATES]; /* all states go to one place */
     char    *pages; /* [n_pages]: each has its own, because they are hashed after many have come */
     void   **table;
+    int32_t  rows[2]; /* of each layer's head */
+    char    *policy, *open;
 } buffers;
 
 static void take_buffers(buffers *b, const weir_session_header *h, size_t n_pages)
@@ -27,6 +30,9 @@ static void take_buffers(buffers *b, const weir_session_header *h, size_t n_page
     const size_t page_bytes = h->identity.block_bytes == (int64_t)weir_kv_block_bytes(&own) ? weir_kv_page_bytes(&own, 0) : 0;
     b->pages = malloc(n_pages * page_bytes + 1);
     b->table = malloc(n_pages * sizeof *b->table);
+    b->policy = malloc(h->policy_bytes + 1);
+    b->open = malloc(h->open_bytes + 1);
+    require(b->policy != NULL && b->open != NULL);
     require(b->tokens != NULL && b->pages != NULL && b->state != NULL && b->table != NULL);
     for (size_t i = 0; i < n_pages; i++) b->table[i] = b->pages + i * page_bytes;
     for (size_t i = 0; i < WEIR_SESSION_STATES; i++) b->states[i] = b->state;
@@ -38,7 +44,31 @@ static weir_status count(weir_status status, int *n_sections)
     return status;
 }
 
-static weir_status read_sections(weir_session_reader *reader, const buffers *b, int64_t n_blocks, int *n_sections, weir_error *error)
+/* Rows and turns of the text, a policy's text with its end, all of it within what was read. */
+static void require_sound(const weir_session_header *h, const buffers *b, const weir_session_cut *cut)
+{
+    int32_t at = 0;
+    for (int i = 0; i < 2; i++) require(b->rows[i] >= 0 && b->rows[i] <= h->n_tokens);
+    require(cut->past.n_turns >= 1 && cut->past.n_turns <= WEIR_TURNS && cut->past.budget >= 1 && cut->past.n_pinned >= 0);
+    for (int32_t i = 0; i < cut->past.n_turns; i++) {
+        require(cut->past.turns[i].prompt > at && cut->past.turns[i].end >= cut->past.turns[i].prompt);
+        at = cut->past.turns[i].end;
+    }
+    require(at == h->n_tokens && strlen(cut->policy) >= 1 && strlen(cut->policy) <= WEIR_SESSION_OPTIONS);
+    require(cut->policy > b->policy && (const char *)cut->state + cut->state_bytes <= b->policy + h->policy_bytes + 1);
+}
+
+static weir_status read_cut(weir_session_reader *reader, buffers *b, int64_t n_blocks, int *n_sections, weir_error *error)
+{
+    weir_session_cut cut = { 0 };
+    WEIR_TRY(count(weir_session_read_rows(reader, b->rows, &own, error), n_sections));
+    WEIR_TRY(count(weir_session_read_policy(reader, &cut, b->policy, error), n_sections));
+    require_sound(weir_session_header_of(reader), b, &cut);
+    WEIR_TRY(count(weir_session_read_open(reader, b->open, error), n_sections));
+    return count(weir_session_read_cut_pages(reader, b->table, n_blocks, b->rows, &own, error), n_sections);
+}
+
+static weir_status read_sections(weir_session_reader *reader, buffers *b, int64_t n_blocks, int *n_sections, weir_error *error)
 {
     const weir_session_header *const h = weir_session_header_of(reader);
     int32_t                          places[WEIR_SESSION_STATES];
@@ -51,6 +81,7 @@ static weir_status read_sections(weir_session_reader *reader, const buffers *b, 
     WEIR_TRY(count(weir_session_read_states(reader, b->states, error), n_sections));
     if (h->identity.n_layers * h->identity.n_kv_heads != own.n_layers * own.n_kv_heads)
         return weir_error_set(error, WEIR_EMISMATCH, "pages of another number of heads");
+    if (h->is_cut) return read_cut(reader, b, n_blocks, n_sections, error);
     return count(weir_session_read_pages(reader, b->table, n_blocks, &own, error), n_sections);
 }
 
@@ -64,7 +95,8 @@ weir_status session_probe_read(const char *path, size_t size, int *n_sections, w
         const weir_session_header *const h = weir_session_header_of(reader);
         require(h->bytes == size && h->n_tokens >= 1 && h->n_states <= WEIR_SESSION_STATES);
         const size_t n_blocks = ((size_t)h->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        require((size_t)h->n_tokens * sizeof(int32_t) <= size && n_blocks * (size_t)h->identity.block_bytes <= size);
+        require((size_t)h->n_tokens * sizeof(int32_t) <= size && (h->is_cut || n_blocks * (size_t)h->identity.block_bytes <= size));
+        require(h->policy_bytes <= size && h->open_bytes <= size && h->pages_bytes <= size);
         buffers b;
         take_buffers(&b, h, (size_t)(own.n_layers * own.n_kv_heads) * n_blocks);
         status = read_sections(reader, &b, (int64_t)n_blocks, n_sections, error);
@@ -72,6 +104,8 @@ weir_status session_probe_read(const char *path, size_t size, int *n_sections, w
         free(b.pages);
         free(b.state);
         free(b.table);
+        free(b.policy);
+        free(b.open);
     }
     require(status == WEIR_OK || error->text[0] != '\0');
     weir_session_close(reader);

@@ -13,12 +13,14 @@ typedef struct seed {
     const char *name, *salt;
     int32_t     n_tokens, places[2], n_states;
     bool        is_automatic;
+    int32_t     rows[2]; /* that a policy left of each layer's head; 0: all are there */
 } seed;
 
 static const seed seeds[] = {
-    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false },
-    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false },
-    { "automatic", "s", 5, { 5 }, 1, true },
+    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false, { 0 } },
+    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 } },
+    { "automatic", "s", 5, { 5 }, 1, true, { 0 } },
+    { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 } },
 };
 
 /* Numbers that differ from place to place, small enough to be ids and finite rows. */
@@ -52,7 +54,17 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
     for (int i = 0; i < STATE_FLOATS; i++) state[i] = (float)i - 3.5f;
     for (int i = 0; i < 2 * BLOCKS; i++) fill(table[i] = pages[i], sizeof pages[i], (size_t)i);
     for (int i = 0; i < s->n_states; i++) marks[i] = (weir_prefix_mark){ s->places[i], state };
-    const weir_session_text text = { .tokens = tokens,
+    unsigned char state_of_policy[96];
+    fill(state_of_policy, sizeof state_of_policy, 3);
+    const weir_session_cut cut = {
+        .head_rows = s->rows,
+        .past = { .policy = { 5, 6 }, .budget = 40, .n_pinned = 2, .n_turns = 2, .turns = { { 60, 80 }, { 120, 150 } } },
+        .policy = "h2o sinks=4,recent=8",
+        .state = state_of_policy,
+        .state_bytes = sizeof state_of_policy
+    };
+    const weir_session_text text = { .cut = s->rows[0] > 0 ? &cut : NULL,
+                                     .tokens = tokens,
                                      .n_tokens = s->n_tokens,
                                      .n_states = s->n_states,
                                      .salt = s->salt,

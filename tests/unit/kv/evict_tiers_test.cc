@@ -350,7 +350,7 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
             if (s.n_computed == 0 || random_() % 2 == 0) break;
             if (!weir_keeping_turn(s.keeping, s.n_computed, s.n_computed)) break;
             weir_keeping_advance(s.keeping, 0, s.n_computed);
-            EXPECT_EQ(weir_prefix_keep_cut(prefix, &s, nullptr), nullptr);
+            EXPECT_EQ(weir_prefix_keep_cut(prefix, &s, nullptr, nullptr), nullptr);
             n_kept++;
             if (random_() % 4 == 0) (void)weir_prefix_drop_cut(prefix);
             break;

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -85,7 +86,31 @@ struct Text {
     std::vector<std::vector<float>> states;
     std::vector<weir_prefix_mark>   marks;
     int64_t                         stride = 0;
+    std::vector<int32_t>            head_rows; /* not empty: a policy watched it */
+    std::vector<char>               open, state;
+    weir_session_cut                cut = {};
 
+    /* A policy left so many rows of the heads. */
+    void watch(const std::vector<int32_t> &rows)
+    {
+        const int32_t n = (int32_t)tokens.size();
+        head_rows = rows;
+        open.assign(weir_kv_open_rows_bytes(&spec), 'o');
+        state.assign(1000, 's');
+        cut.head_rows = head_rows.data();
+        cut.open = open.data();
+        cut.past.policy[0] = 7, cut.past.policy[1] = 8;
+        cut.past.budget = 64;
+        cut.past.n_turns = 2;
+        cut.past.turns[0] = { n / 2 + 1, n / 2 + 1 };
+        cut.past.turns[1] = { n - 1, n };
+        cut.past.n_pinned = 3;
+        cut.policy = "h2o sinks=4,recent=8";
+        cut.state = state.data();
+        cut.state_bytes = state.size();
+        if (!marks.empty()) marks.back().at = n;
+    }
+    int64_t pages_of(size_t head) const { return head_rows.empty() ? ((int64_t)tokens.size() + 63) / 64 : (head_rows[head] + 63) / 64; }
     Text(int32_t n_tokens, int32_t n_states, unsigned seed)
     {
         std::mt19937 random(seed);
@@ -125,12 +150,13 @@ struct Text {
                                          nullptr,
                                          marks.data(),
                                          source,
+                                         head_rows.empty() ? nullptr : &cut,
                                          false };
         size_t                  bytes = 0;
         const weir_status       status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
         if (status == WEIR_OK) {
             EXPECT_EQ(bytes, std::filesystem::file_size(path));
-            EXPECT_EQ(bytes, weir_session_file_bytes(&identity, (int32_t)tokens.size(), (int32_t)marks.size(), salt.size()));
+            EXPECT_EQ(bytes, weir_session_file_bytes(&identity, &text));
         }
         return status;
     }
@@ -162,7 +188,16 @@ weir_status read_all(const std::string &path, weir_error *error, const Text *tex
     if (status == WEIR_OK) status = weir_session_read_salt(reader, salt, error);
     if (status == WEIR_OK) status = weir_session_read_places(reader, places.data(), error);
     if (status == WEIR_OK) status = weir_session_read_states(reader, into.data(), error);
-    if (status == WEIR_OK) status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
+    std::vector<int32_t> head_rows(heads);
+    std::vector<char>    policy(header->policy_bytes + 1), open(header->open_bytes);
+    weir_session_cut     cut = {};
+    if (status == WEIR_OK && !header->is_cut) status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
+    if (status == WEIR_OK && header->is_cut) {
+        status = weir_session_read_rows(reader, head_rows.data(), &spec, error);
+        if (status == WEIR_OK) status = weir_session_read_policy(reader, &cut, policy.data(), error);
+        if (status == WEIR_OK) status = weir_session_read_open(reader, open.data(), error);
+        if (status == WEIR_OK) status = weir_session_read_cut_pages(reader, table.data(), (int64_t)blocks, head_rows.data(), &spec, error);
+    }
     if (status == WEIR_OK && text != nullptr) {
         EXPECT_EQ(tokens, text->tokens);
         EXPECT_EQ(text->salt, salt);
@@ -170,7 +205,17 @@ weir_status read_all(const std::string &path, weir_error *error, const Text *tex
             EXPECT_EQ(places[i], text->marks[i].at);
             EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(), (size_t)id.state_bytes));
         }
-        EXPECT_EQ(pages, text->pages);
+        EXPECT_EQ(header->is_cut, !text->head_rows.empty());
+        for (size_t i = 0; i < pages.size(); i++)
+            if ((int64_t)(i % blocks) < text->pages_of(i / blocks)) EXPECT_EQ(pages[i], text->pages[i]);
+        if (header->is_cut) {
+            EXPECT_EQ(head_rows, text->head_rows);
+            EXPECT_EQ(open, text->open);
+            EXPECT_EQ(memcmp(&cut.past, &text->cut.past, sizeof cut.past), 0);
+            EXPECT_STREQ(cut.policy, text->cut.policy);
+            EXPECT_EQ(std::string((const char *)cut.state, cut.state_bytes), std::string(text->state.data(), text->state.size()));
+            EXPECT_STREQ(id.policy, "h2o:64");
+        }
     }
     weir_session_close(reader);
     return status;
@@ -252,12 +297,23 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
     EXPECT_EQ(text.write(path_, &error_, &lender.source), WEIR_OK) << error_.text;
 }
 
-/* With so many sinks: 0 are files of version 1. */
-class SessionFiles : public SessionFile, public ::testing::WithParamInterface<int32_t> {
+/* With so many sinks: 0 are files of version 1, or 3 if a policy watched the text. */
+struct FileKind {
+    int32_t n_sinks;
+    bool    is_cut; /* version 3 */
+};
+class SessionFiles : public SessionFile, public ::testing::WithParamInterface<FileKind> {
+  protected:
+    static Text text(int32_t n_tokens, int32_t n_states, unsigned seed)
+    {
+        Text t(n_tokens, GetParam().is_cut && n_states > 1 ? 1 : n_states, seed);
+        if (GetParam().is_cut) t.watch({ n_tokens, 0, 1, n_tokens / 2, n_tokens < 64 ? n_tokens : 64, n_tokens < 65 ? 0 : 65 });
+        return t;
+    }
     void SetUp() override
     {
         SessionFile::SetUp();
-        spec.sinks = { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam() };
+        spec.sinks = { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam().n_sinks };
     }
     void TearDown() override
     {
@@ -265,7 +321,9 @@ class SessionFiles : public SessionFile, public ::testing::WithParamInterface<in
         SessionFile::TearDown();
     }
 };
-INSTANTIATE_TEST_SUITE_P(Sinks, SessionFiles, ::testing::Values(0, 1, 3));
+INSTANTIATE_TEST_SUITE_P(Sinks, SessionFiles,
+                         ::testing::Values(FileKind{ 0, false }, FileKind{ 1, false }, FileKind{ 3, false }, FileKind{ 0, true },
+                                           FileKind{ 1, true }));
 
 TEST_P(SessionFiles, RoundTripIsTheSameBits)
 {
@@ -273,7 +331,8 @@ TEST_P(SessionFiles, RoundTripIsTheSameBits)
         for (const int n_states : { 0, 1, 16 }) {
             if (n_states > n_tokens) continue;
             for (const size_t step : { size_t{ 0 }, size_t{ 777 } }) {
-                Text text(n_tokens, n_states, 7);
+                Text text = SessionFiles::text(n_tokens, n_states, 7);
+                if (GetParam().is_cut && n_tokens == 1) continue; /* its turns need two */
                 text.salt = n_states == 1 ? std::string(WEIR_PREFIX_SALT, 's') : text.salt;
                 disk.short_calls = step;
                 ASSERT_EQ(text.write(path_, &error_), WEIR_OK) << error_.text;
@@ -286,7 +345,7 @@ TEST_P(SessionFiles, RoundTripIsTheSameBits)
 
 TEST_P(SessionFiles, EveryTruncationIsSeen)
 {
-    Text text(70, 2, 1);
+    Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     for (size_t n = 0; n < whole.size(); n += n < 4200 ? 1 : 97) {
@@ -300,7 +359,7 @@ TEST_P(SessionFiles, EveryTruncationIsSeen)
 
 TEST_P(SessionFiles, EveryFlippedBitIsSeen)
 {
-    Text text(70, 2, 1);
+    Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
     const int   fd = open(path_.c_str(), O_WRONLY);
@@ -318,11 +377,11 @@ TEST_P(SessionFiles, EveryFlippedBitIsSeen)
 // Numbers that somebody chose, under a checksum that is right.
 TEST_P(SessionFiles, SealedLiesAreSeen)
 {
-    Text text(70, 2, 1);
+    Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     std::mt19937_64   random(3);
-    for (size_t at = 12; at < 560; at += 4) {
+    for (size_t at = 12; at < 680; at += 4) {
         for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff }, uint64_t{ 0xffffffff }, random() }) {
             std::string bytes = whole;
             for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
@@ -339,10 +398,10 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
 
 TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
 {
-    Text text(70, 2, 1);
+    Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
-    EXPECT_EQ(bytes[8], GetParam() > 0 ? 2 : 1);
+    EXPECT_EQ(bytes[8], GetParam().is_cut ? 3 : GetParam().n_sinks > 0 ? 2 : 1);
     bytes[8] = 9;
     spill(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
@@ -350,6 +409,58 @@ TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
     seal(&bytes);
     spill(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
+}
+
+// What a policy left, under checksums that are right: rows, turns and sizes that cannot be.
+TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
+{
+    if (!GetParam().is_cut) return;
+    const auto refused = [&](const std::function<void(Text *)> &change, const char *said) {
+        Text text = SessionFiles::text(70, 1, 1);
+        change(&text);
+        ASSERT_EQ(text.write(path_, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(read_all(path_, &error_), WEIR_EFORMAT) << said;
+        EXPECT_NE(strstr(error_.text, said), nullptr) << error_.text;
+    };
+    refused([](Text *t) { t->cut.past.turns[0].prompt = 0; }, "turns");
+    refused([](Text *t) { t->cut.past.turns[0].end = 71; }, "turns");
+    refused([](Text *t) { t->cut.past.turns[0].end = t->cut.past.turns[0].prompt - 1; }, "turns");
+    refused([](Text *t) { t->cut.past.turns[1].end = 69; }, "turns");
+    refused([](Text *t) { t->cut.past.turns[1].prompt = t->cut.past.turns[0].end; }, "turns");
+    refused([](Text *t) { t->cut.past.n_pinned = 40; }, "turns");
+    refused([](Text *t) { t->cut.past.n_pinned = -1; }, "turns");
+    refused([](Text *t) { t->cut.past.budget = 0; }, "turns");
+    refused([](Text *t) { t->cut.past.n_turns = 0; }, "sizes");
+    refused([](Text *t) { t->cut.policy = ""; }, "policy");
+    refused([](Text *t) { t->marks[0].at = 69; }, "the state is after token 69");
+    Text text = SessionFiles::text(70, 1, 1);
+    ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
+    const std::string whole = slurp(path_);
+    const auto        number = [&](size_t at) {
+        uint64_t value = 0;
+        for (size_t i = 8; i-- > 0;) value = value << 8 | (unsigned char)whole[at + i];
+        return (size_t)value;
+    };
+    const size_t rows = number(544 + 8), policy = number(544 + 40 + 8);
+    const auto   lie = [&](size_t entry, size_t at, uint32_t value) {
+        std::string bytes = whole;
+        for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
+        const size_t        offset = number(entry + 8), size = (number(entry + 16) + 4095) / 4096 * 4096;
+        const XXH128_hash_t hash = XXH3_128bits(bytes.data() + offset, size);
+        for (size_t i = 0; i < 8; i++)
+            bytes[entry + 24 + i] = (char)(hash.low64 >> (8 * i)), bytes[entry + 32 + i] = (char)(hash.high64 >> (8 * i));
+        seal(&bytes);
+        spill(path_, bytes);
+        return read_all(path_, &error_);
+    };
+    EXPECT_EQ(lie(544, rows, 70), WEIR_OK) << error_.text;
+    for (const uint32_t value : { 71u, 0xffffffffu, 0x80000000u, 1u }) EXPECT_EQ(lie(544, rows, value), WEIR_EFORMAT) << value;
+    EXPECT_EQ(lie(544, rows + 8, 0), WEIR_EFORMAT) << "a page fewer than the file holds";
+    for (const size_t at : { size_t{ 16 }, size_t{ 28 }, size_t{ 32 }, size_t{ 36 } })
+        for (const uint32_t value : { 0u, 4097u, 0x7fffffffu, 0xffffffffu }) {
+            const weir_status status = lie(584, policy + at, value);
+            EXPECT_TRUE(status == WEIR_EFORMAT || (at == 36 && value == 0)) << at << " = " << value << ": " << status;
+        }
 }
 
 TEST_F(SessionFile, WhatDiffersIsNamed)

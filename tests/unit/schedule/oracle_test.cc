@@ -5,6 +5,7 @@
 
 #include "engine/kv/evict.h"
 #include "engine/kv/keeping.h"
+#include "engine/kv/session_file.h"
 #include "offload/dispatch.h"
 #include "tests/unit/model/support.h"
 
@@ -138,13 +139,64 @@ class Oracle : public ::testing::Test {
         EXPECT_EQ(weir_runner_evict(engine_.runner(), s, nullptr, engine_.error()), WEIR_OK) << engine_.text();
         return follow(s->table);
     }
+    /* The text's turn is over; what a file of it holds becomes `out`, whose next turn begins with n_more tokens. */
+    void save_and_restore(Sequence &text, Sequence &out, int n_more)
+    {
+        weir_sequence *const from = text.get(), *const to = out.get();
+        const std::string     path = ::testing::TempDir() + "oracle.session";
+        weir_session_identity identity = {};
+        size_t                bytes = 0;
+        identity.n_layers = spec().n_layers, identity.n_kv_heads = spec().n_kv_heads;
+        identity.key_dim = spec().key_dim, identity.value_dim = spec().value_dim;
+        identity.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec()));
+        identity.state_bytes = static_cast<int64_t>(from->recurrent_bytes);
+        const int32_t n = from->n_computed;
+        ASSERT_TRUE(weir_keeping_turn(from->keeping, n, n + n_more));
+        std::vector<char> state(weir_keeping_saved_bytes(from->keeping));
+        weir_keeping_save(from->keeping, state.data());
+        weir_session_cut cut = {};
+        cut.head_rows = from->table.head_rows;
+        weir_keeping_past_of(&cut.past, from->keeping);
+        cut.policy = weir_keeping_policy_text(from->keeping);
+        cut.state = state.data();
+        cut.state_bytes = state.size();
+        const weir_prefix_mark  mark = { n, from->recurrent };
+        const int32_t           n_states = from->recurrent_bytes > 0 ? 1 : 0;
+        const weir_session_text file = {
+            from->tokens, n,    n_states, WEIR_PREFIX_NO_SALT, from->table.pages, from->table.capacity, &spec(), store(), &mark,
+            nullptr,      &cut, false
+        };
+        ASSERT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK) << engine_.text();
+        weir_sequence_clear(from);
+
+        weir_session_reader *reader = nullptr;
+        ASSERT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK) << engine_.text();
+        std::vector<int32_t> rows(n_heads());
+        std::vector<char>    policy(weir_session_header_of(reader)->policy_bytes + 1);
+        float *const         states[] = { to->recurrent };
+        weir_session_cut     read = {};
+        weir_error *const    error = engine_.error();
+        weir_kv_table *const table = &to->table;
+        EXPECT_EQ(weir_session_read_tokens(reader, to->tokens, INT32_MAX, error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_states(reader, states, error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_rows(reader, rows.data(), &spec(), error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_policy(reader, &read, policy.data(), error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_kv_reserve_cut(table, store(), rows.data()), WEIR_OK);
+        EXPECT_EQ(weir_session_read_cut_pages(reader, table->pages, table->capacity, rows.data(), &spec(), error), WEIR_OK)
+            << engine_.text();
+        weir_session_close(reader);
+        to->n_tokens = to->n_computed = n;
+        to->recurrent_dirty = true;
+        to->keeping = weir_keeping_begin(keeping_, 0, n + n_more, 0);
+        EXPECT_EQ(weir_keeping_load(to->keeping, &read.past, table, read.state, read.state_bytes, error), WEIR_OK) << engine_.text();
+    }
     Engine            engine_;
     weir_kv_evictor  *evictor_ = nullptr;
     weir_keeping     *keeping_ = nullptr;
     std::vector<Head> rows_;
 };
 
-TEST_F(Oracle, ThroughManyEvictionsAndAFork)
+TEST_F(Oracle, ThroughManyEvictionsAForkAndAFile)
 {
     const std::pair<const char *, const char *> methods[] = {
         { "sinks", "every=3" },
@@ -181,6 +233,13 @@ TEST_F(Oracle, ThroughManyEvictionsAndAFork)
                 rows_ = at_fork;
                 for (int i = 0; i < 20; i++) (void)check(fork, oracle, 1, std::string(name) + " forked");
                 EXPECT_EQ(fork.get()->table.n_rows, text.get()->table.n_rows);
+                Sequence restored(engine_);
+                save_and_restore(fork, restored, 12);
+                restored.add(std::vector<int32_t>(tokens.begin() + 140, tokens.end()));
+                n_prunings = 0;
+                for (const int n : { 5, 7 }) n_prunings += check(restored, oracle, n, std::string(name) + " restored");
+                for (int i = 0; i < 8; i++) n_prunings += check(restored, oracle, 1, std::string(name) + " restored");
+                EXPECT_GE(n_prunings, 2) << name;
             }
             close();
         }

@@ -1,0 +1,205 @@
+/* Conversations under KV policies on a service, and what one sequence that nobody interrupted answers. */
+#pragma once
+#include <algorithm>
+#include <memory>
+
+#include "engine/kv/keeping.h"
+#include "engine/schedule/runner.h"
+#include "engine/schedule/sessions.h"
+#include "tests/unit/schedule/support.h"
+
+namespace turns {
+
+using support::Call;
+
+/* Tokens and their log-probabilities. */
+struct Answer {
+    std::vector<int32_t> tokens;
+    std::vector<float>   logprobs;
+    bool                 operator==(const Answer &other) const { return tokens == other.tokens && logprobs == other.logprobs; }
+};
+
+struct Method {
+    std::string name, options;
+    int         budget;
+    std::string setting(const char *key) const
+    {
+        return std::string("kv.policy.") + key + "=" + (key[0] == 'n' ? name : key[0] == 'o' ? options : std::to_string(budget));
+    }
+};
+
+inline const Method methods[] = {
+    { "sinks", "sinks=4,every=1", 48 },
+    { "h2o", "sinks=2,recent=16,every=4", 48 },
+    { "h2o", "sinks=2,recent=16,every=4,scope=kv_head,normalise=true,in_prompt=true", 48 },
+    { "scissorhands", "recent=16,every=4,history=64", 48 },
+    { "snapkv", "window=8,every=16", 48 },
+    { "snapkv", "window=8,every=0", 48 },
+    { "rkv", "window=8,every=16,recent=8", 48 },
+    { "tova", "every=1", 48 },
+    { "keydiff", "every=8", 48 },
+    { "keydiff", "every=8,in_prompt=true", 48 },
+    { "keydiff", "every=3,trigger=forwards", 48 },
+    { "knorm", "every=8,split=adaptive", 48 },
+    { "expected", "every=8", 48 },
+    { "lagkv", "lag=16,every=16", 64 },
+    { "random", "every=8,pin_prompt=true", 300 },
+    { "random", "every=8,recent=20,pin_prompt=true", 48 },
+};
+
+inline std::vector<std::string> settings_of(const Method &method, const std::vector<std::string> &more)
+{
+    std::vector<std::string> all = { method.setting("name"), method.setting("budget"), method.setting("options") };
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+/* One sequence on an engine without a service: turn after turn, nothing is kept or taken. */
+class Uninterrupted {
+  public:
+    Uninterrupted(const char *model, const std::vector<std::string> &settings)
+    {
+        static weir_config config;
+        weir_config_default(&config);
+        snprintf(config.model.path, sizeof config.model.path, "tests/golden/models/%s", model);
+        for (const char *const one : { "kernels.activations=f32", "batch.chunk=64", "kv.reuse=off", "model.context=512" })
+            EXPECT_EQ(weir_config_set(&config, one, &error_), WEIR_OK) << error_.text;
+        for (const std::string &one : settings) EXPECT_EQ(weir_config_set(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = { &config, false, false, nullptr, nullptr };
+        EXPECT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_sequence_open(&sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
+                                     weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
+                  WEIR_OK);
+        const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
+        n_valid_ = weir_engine_tokenizer(engine_) != nullptr ? weir_tokenizer_size(weir_engine_tokenizer(engine_)) : n_vocab;
+        EXPECT_EQ(weir_sampler_scratch_open(&scratch_, n_vocab), WEIR_OK);
+    }
+    ~Uninterrupted()
+    {
+        weir_sequence_close(&sequence_);
+        weir_keeping_close(keeping_);
+        weir_sampler_scratch_close(scratch_);
+        weir_engine_close(engine_);
+    }
+    Answer turn(const std::vector<int32_t> &prompt, int max_tokens, int n_pinned = 0)
+    {
+        const auto n_prompt = (int32_t)prompt.size();
+        Answer     answer;
+        if (keeping_ == nullptr) {
+            EXPECT_EQ(weir_engine_keep(engine_, &keeping_, 1, 512, 511, 64, &error_), WEIR_OK) << error_.text;
+            sequence_.keeping = weir_keeping_begin(keeping_, 0, n_prompt, n_pinned);
+        } else {
+            EXPECT_TRUE(weir_keeping_turn(sequence_.keeping, sequence_.n_computed, n_prompt));
+        }
+        memcpy(sequence_.tokens, prompt.data(), prompt.size() * sizeof prompt[0]);
+        sequence_.n_tokens = n_prompt;
+        const float *row = nullptr;
+        while (sequence_.n_computed < n_prompt) row = step(std::min((sequence_.n_computed / 64 + 1) * 64, n_prompt) - sequence_.n_computed);
+        for (int i = 0; i < max_tokens; i++) {
+            const auto   token = (int32_t)(std::max_element(row, row + n_valid_) - row);
+            weir_logprob chosen;
+            weir_logprobs(row, n_valid_, token, &chosen, nullptr, 0, scratch_);
+            answer.tokens.push_back(token);
+            answer.logprobs.push_back(chosen.logprob);
+            if (i + 1 == max_tokens) break;
+            sequence_.tokens[sequence_.n_tokens++] = token;
+            row = step(1);
+        }
+        return answer;
+    }
+
+  private:
+    const float *step(int32_t n)
+    {
+        const float *logits = nullptr;
+        weir_work    work = {};
+        work.sequence = &sequence_;
+        work.n_rows = n;
+        work.wanted = WEIR_LOGITS_LAST;
+        EXPECT_EQ(weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_), WEIR_OK) << error_.text;
+        const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
+        row_.assign(logits, logits + n_vocab);
+        EXPECT_EQ(weir_runner_evict(weir_engine_runner(engine_), &sequence_, nullptr, &error_), WEIR_OK) << error_.text;
+        return row_.data();
+    }
+    weir_engine          *engine_ = nullptr;
+    weir_keeping         *keeping_ = nullptr;
+    weir_sequence         sequence_ = {};
+    weir_sampler_scratch *scratch_ = nullptr;
+    std::vector<float>    row_;
+    size_t                n_valid_ = 0;
+    weir_error            error_ = {};
+};
+
+class Turns : public support::Folder {
+  protected:
+    Turns() : Folder("turns", 512) {}
+    void start(const char *model, const Method &method, const std::vector<std::string> &more = {}, int slots = 2,
+               const char *memory = nullptr)
+    {
+        const auto                all = settings_of(method, more);
+        std::vector<const char *> texts;
+        for (const std::string &one : all) texts.push_back(one.c_str());
+        open(model, slots, memory, 512, 32, texts);
+    }
+    void stop()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    void start_with_sessions(const char *model, const Method &method, std::vector<std::string> more = {})
+    {
+        more.push_back(setting_);
+        start(model, method, more);
+        sessions_ = weir_engine_sessions(engine_);
+        ASSERT_NE(sessions_, nullptr);
+    }
+    weir_status save(const char *name, const std::vector<int32_t> &ids = {})
+    {
+        const weir_session_wish wish = { name, nullptr, ids.empty() ? nullptr : ids.data(), (int32_t)ids.size() };
+        return weir_sessions_save(sessions_, &wish, &result_, &error_);
+    }
+    weir_status           restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
+    std::string           path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
+    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        auto call = std::make_unique<Call>(ids, max_tokens);
+        call->request.cache_prompt = true;
+        call->request.ignore_eos = true;
+        call->request.want_logprobs = true;
+        call->request.n_pinned = n_pinned_;
+        call->request.session = session_;
+        call->request.sampling.temperature = 0;
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        return call;
+    }
+    Answer end(std::unique_ptr<Call> call)
+    {
+        call->wait();
+        EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        usage_ = call->usage;
+        return { call->tokens[0], call->logprobs[0] };
+    }
+    Answer run(const std::vector<int32_t> &ids, int max_tokens = 24) { return end(begin(ids, max_tokens)); }
+    /* What the next turn's prompt begins with, and so many tokens more. */
+    std::vector<int32_t> next(const std::vector<int32_t> &prompt_before, const Answer &answer, int seed, int n) const
+    {
+        auto ids = prompt_before;
+        ids.insert(ids.end(), answer.tokens.begin(), answer.tokens.end());
+        const auto more = prompt(seed, n);
+        ids.insert(ids.end(), more.begin(), more.end());
+        return ids;
+    }
+    weir_service_stats stats() const
+    {
+        weir_service_stats out;
+        weir_service_stats_of(service_, &out);
+        return out;
+    }
+    int                 n_pinned_ = 0;
+    const char         *session_ = nullptr;
+    weir_session_result result_ = {};
+    weir_usage          usage_ = {};
+};
+
+} // namespace turns

@@ -1,0 +1,180 @@
+// Such conversations across the end of a process: saved, restored, continued with the same bits; and files that are of no use.
+#include <fstream>
+
+#include "tests/unit/schedule/turns.h"
+
+namespace {
+
+using support::Call;
+using turns::Answer;
+using turns::Method;
+using turns::methods;
+using turns::settings_of;
+using turns::Turns;
+using turns::Uninterrupted;
+
+TEST_F(Turns, GoOnAfterARestart)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        for (const Method &method : methods) {
+            const std::string what = std::string(model) + " " + method.name + " " + method.options;
+            Uninterrupted     alone(model, settings_of(method, {}));
+            start_with_sessions(model, method);
+            auto text = prompt(1, 350);
+            auto answer = run(text);
+            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
+            text = next(text, answer, 2, 20);
+            session_ = "talk";
+            answer = run(text);
+            session_ = nullptr;
+            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
+            ASSERT_EQ(save("talk"), WEIR_OK) << what << ": " << error_.text;
+            const int n_saved = (int)text.size() + 23;
+            EXPECT_EQ(result_.n_tokens, n_saved) << what;
+            stop();
+            start_with_sessions(model, method);
+            ASSERT_EQ(restore("talk"), WEIR_OK) << what << ": " << error_.text;
+            EXPECT_EQ(pages_used_when_idle(), 0) << what;
+            text = next(text, answer, 3, 20);
+            answer = run(text);
+            EXPECT_EQ(answer, alone.turn(text, 24)) << what;
+            EXPECT_EQ(usage_.n_cached, n_saved) << what << ": " << usage_.reuse;
+            ASSERT_EQ(save("other", text), WEIR_OK) << what << ": " << error_.text;
+            EXPECT_EQ(result_.n_tokens, n_saved) << what << ": what was kept of these tokens is the turn before";
+            EXPECT_EQ(pages_used_when_idle(), 0) << what;
+            stop();
+        }
+    }
+}
+
+TEST_F(Turns, GoOnAfterARestartInAnyFormatAndWithADisk)
+{
+    const std::vector<std::vector<std::string>> settings = {
+        { "kv.format=int8/kivi4" },
+        { "kv.format=q8_0/turbo4" },
+        { "kv.format=kivi4", "kv.wide_sinks=64" },
+        { "memory.disk=8MiB" },
+        { "kv.format=int8", "memory.disk=8MiB" },
+    };
+    for (const auto &more : settings) {
+        for (const int method : { 0, 1, 11 }) {
+            const std::string what = more[0] + " " + methods[method].name;
+            Uninterrupted     alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
+            start_with_sessions("qwen3", methods[method], more);
+            auto text = prompt(1, 150);
+            auto answer = run(text);
+            ASSERT_EQ(answer, alone.turn(text, 24)) << what;
+            ASSERT_EQ(save("talk", next(text, answer, 1, 0)), WEIR_OK) << what << ": " << error_.text;
+            stop();
+            start_with_sessions("qwen3", methods[method], more);
+            ASSERT_EQ(restore("talk"), WEIR_OK) << what << ": " << error_.text;
+            text = next(text, answer, 10, 50);
+            EXPECT_EQ(run(text), alone.turn(text, 24)) << what;
+            EXPECT_EQ(usage_.n_cached, 173) << what << ": " << usage_.reuse;
+            EXPECT_EQ(pages_used_when_idle(), 0) << what;
+            stop();
+        }
+    }
+}
+
+// What is kept at the end of a server is there at its start, whoever asked for the policy.
+TEST_F(Turns, AreThereAfterTheServersEnd)
+{
+    start_with_sessions("tq", methods[4]);
+    std::vector<std::vector<int32_t>> texts;
+    std::vector<Answer>               answers;
+    for (int i = 0; i < 3; i++) {
+        texts.push_back(prompt(20 + i, 100 + 10 * i));
+        session_ = i == 1 ? "named" : nullptr;
+        answers.push_back(run(texts.back(), 8));
+    }
+    session_ = nullptr;
+    EXPECT_GE(weir_engine_save_sessions(engine_), 3);
+    const auto files = list();
+    EXPECT_EQ(weir_engine_save_sessions(engine_), (int)files.size());
+    EXPECT_EQ(list().size(), files.size()) << "the same files";
+    int n_of_policy = 0;
+    for (const auto &file : files) n_of_policy += strcmp(file.policy, "snapkv:48") == 0;
+    EXPECT_EQ(n_of_policy, 3);
+    stop();
+    start_with_sessions("tq", methods[4]);
+    EXPECT_EQ(weir_engine_restore_sessions(engine_), (int)files.size());
+    for (size_t i = 0; i < 3; i++) {
+        (void)run(next(texts[i], answers[i], 30, 5), 4);
+        EXPECT_EQ(usage_.n_cached, (int)texts[i].size() + 7) << i << ": " << usage_.reuse;
+    }
+    EXPECT_EQ(pages_used_when_idle(), 0);
+}
+
+// A file is of use to who asks for its policy, and a process that cannot have that policy says so.
+TEST_F(Turns, FilesOfOtherPoliciesAreToldApart)
+{
+    const Method &h2o = methods[1], other = { "h2o", "sinks=2,recent=16,every=5", 48 };
+    start_with_sessions("qwen3", h2o);
+    const auto text = prompt(1, 150);
+    session_ = "talk";
+    const auto answer = run(text);
+    session_ = nullptr;
+    ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
+    const auto turn = next(text, answer, 2, 40);
+    stop();
+    start_with_sessions("qwen3", other);
+    ASSERT_EQ(restore("talk"), WEIR_OK) << "requests may ask for it: " << error_.text;
+    weir_policy_options full;
+    ASSERT_EQ(weir_policy_options_default(&full, "full", &error_), WEIR_OK);
+    Call plain(turn, 4);
+    plain.request.cache_prompt = true;
+    plain.request.policy = &full;
+    ASSERT_EQ(plain.submit(service_, &error_), WEIR_OK) << error_.text;
+    plain.wait();
+    EXPECT_EQ(plain.usage.n_cached, 0);
+    EXPECT_NE(strstr(plain.usage.reuse, "does not ask for"), nullptr) << plain.usage.reuse;
+    plain.release();
+    (void)run(turn, 4);
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_NE(strstr(usage_.reuse, "under another KV policy"), nullptr) << usage_.reuse;
+    stop();
+    start_with_sessions("tq", h2o);
+    EXPECT_EQ(restore("talk"), WEIR_EMISMATCH);
+    stop();
+    start_with_sessions("qwen3", h2o, { "kv.policy.kept=0" });
+    EXPECT_EQ(restore("talk"), WEIR_EFULL);
+    EXPECT_NE(strstr(error_.text, "kv.policy.kept"), nullptr) << error_.text;
+    EXPECT_EQ(pages_used_when_idle(), 0);
+    stop();
+}
+
+// A refused file changes nothing: the engine answers as before, and no page is lost.
+TEST_F(Turns, WrongFilesAreRefused)
+{
+    for (const int method : { 1, 4, 12 }) {
+        start_with_sessions("tq", methods[method]);
+        const auto text = prompt(1, 150);
+        session_ = "talk";
+        const auto answer = run(text);
+        session_ = nullptr;
+        ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
+        std::ifstream     in(path("talk"), std::ios::binary);
+        const std::string good((std::istreambuf_iterator<char>(in)), {});
+        const auto        put = [&](const std::string &bytes) { std::ofstream(path("bad"), std::ios::binary) << bytes; };
+        EXPECT_EQ(good[8], 3);
+        for (size_t n = 0; n < good.size(); n += 1 + good.size() / 40) {
+            put(good.substr(0, n));
+            EXPECT_EQ(restore("bad"), WEIR_EFORMAT) << n;
+        }
+        for (size_t at = 12; at < good.size(); at += 1 + good.size() / 120) {
+            auto bytes = good;
+            bytes[at] = (char)(bytes[at] ^ 1);
+            put(bytes);
+            EXPECT_EQ(restore("bad"), WEIR_EFORMAT) << at << ": " << error_.text;
+        }
+        std::filesystem::remove(path("bad"));
+        const auto turn = next(text, answer, 2, 30);
+        (void)run(turn, 4);
+        EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
+        EXPECT_EQ(pages_used_when_idle(), 0);
+        stop();
+    }
+}
+
+} // namespace
