@@ -294,6 +294,44 @@ struct Watched {
     }
 };
 
+/* What goes on from the list uses the runs of the tree that hold the same pages. */
+TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
+{
+    open_tiers(20, 20);
+    weir_prefix             *prefix = nullptr;
+    const weir_prefix_limits limits = { 40, 0, 0, 4, 64 << 10 };
+    Watched                  watched;
+    ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
+    watched.open(spec_, store_, ledger_);
+    weir_sequence &s = watched.all[0];
+    const int32_t  n = 4 * 64;
+    const auto     idle = [&] {
+        const weir_kv_pages pages = weir_prefix_reclaimable(prefix);
+        EXPECT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text;
+        return pages.others + pages.sinks;
+    };
+    for (int32_t i = 0; i <= n; i++) s.tokens[i] = i;
+    s.n_tokens = n + 1;
+    s.n_computed = n;
+    ASSERT_EQ(weir_kv_reserve(&s.table, store_, n), WEIR_OK);
+    weir_kv_commit(&s.table, n);
+    weir_keeping_advance(s.keeping, n, n);
+    (void)weir_prefix_keep(prefix, &s, nullptr, nullptr, 0, false);
+    ASSERT_TRUE(weir_keeping_turn(s.keeping, n, n));
+    ASSERT_EQ(weir_prefix_keep_cut(prefix, &s, nullptr, nullptr), nullptr);
+    EXPECT_EQ(idle(), 0);
+    watched.clear(&s);
+    EXPECT_EQ(idle(), 4 * heads());
+    for (int32_t i = 0; i <= n; i++) s.tokens[i] = i;
+    s.n_tokens = n + 1;
+    EXPECT_EQ(weir_prefix_take_cut(prefix, &s, nullptr, false).n_rows, n);
+    EXPECT_EQ(idle(), 0);
+    watched.clear(&s);
+    EXPECT_EQ(idle(), 4 * heads());
+    watched.close();
+    weir_prefix_close(prefix);
+}
+
 /* Sequences that take texts from the tree and from the list of cut ones, go on, are cut, forked and give texts back, beside blocks that come and go. */
 TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
 {
