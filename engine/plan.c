@@ -290,6 +290,13 @@ static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_
     return (n_sinks + blocks + on_disk) * WEIR_PAGE_TOKENS;
 }
 
+/* No head ever holds more than the configured policy's peak. Layers with a sliding window are not the policy's: they keep every row. */
+static bool is_bounded(const weir_plan_parts *parts)
+{
+    const weir_service_policy *const policy = &parts->policies->service;
+    return policy->options.in_prompt && policy->shape.n_layers == parts->spec->n_layers;
+}
+
 /* Gives what the other parts leave to KV pages and the books of the pool; false when that is no window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
@@ -302,7 +309,7 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     /* Unless a budget was given, half of what is free is left to others. */
     int64_t longest =
         weir_kv_pages_for(parts->spec, 1) > 0 ? plan_blocks(plan, parts, wanted, plan->cap_is_configured ? left : left / 2) : wanted;
-    if (parts->policies->service.options.in_prompt && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
+    if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
     plan->window = (int32_t)least(wanted, longest);
     return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
 }

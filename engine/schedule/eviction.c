@@ -69,7 +69,8 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
     const weir_status status = weir_keeping_open(&job->keeping, &wish, job->service->ledger, error);
     if (status == WEIR_ECONFIG || status == WEIR_EUNSUPPORTED || status == WEIR_EMISMATCH) return WEIR_EINVAL; /* the request's, not ours */
     if (status != WEIR_OK) return status;
-    job->row_peak = (int32_t)weir_keeping_peak(job->keeping);
+    /* Layers with a sliding window keep every row. */
+    if (own->shape.n_layers == weir_kv_store_spec(job->service->store)->n_layers) job->row_peak = (int32_t)weir_keeping_peak(job->keeping);
     job->usage.kv_policy = weir_policy_name(options);
     job->usage.kv_budget = budget;
     return WEIR_OK;

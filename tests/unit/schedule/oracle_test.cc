@@ -1,18 +1,22 @@
 /* What a text that lost rows computes is what attention over exactly the rows that stayed computes. The oracle knows nothing of moving rows: it keeps a copy of
- * every row as it was written, finds out from the pages which of them are left, and before each step writes those to pages of a fresh sequence. */
+ * every row as it was written, finds out from the pages which of them are left, and before each step writes those to pages of a fresh sequence. Texts run
+ * in one batch, each oracle alone. */
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "engine/kv/evict.h"
 #include "engine/kv/keeping.h"
-#include "engine/kv/session_file.h"
 #include "offload/dispatch.h"
 #include "tests/unit/model/support.h"
+#include "tests/unit/model/windowed.h"
 
 namespace {
 
 using support::Engine;
+using support::Folder;
 using support::Sequence;
+using support::Settings;
 
 struct Row {
     std::vector<float> k, v;
@@ -20,20 +24,28 @@ struct Row {
 };
 using Head = std::vector<Row>;
 
+/* A sequence, and the rows that each of its heads should hold. */
+struct Text {
+    Sequence          sequence;
+    std::vector<Head> heads;
+    explicit Text(const Engine &engine) : sequence(engine) {}
+    weir_sequence *get() { return sequence.get(); }
+};
+using Texts = std::vector<Text *>;
+
 class Oracle : public ::testing::Test {
   protected:
-    void open(const char *model, const std::string &policy, const std::string &options)
+    void open(const std::string &model, const std::string &policy, const std::string &options, const Settings &more = {})
     {
-        ASSERT_EQ(engine_.open(support::golden(model),
-                               { "kernels.activations=f32", "kv.format=f32", "model.context=512", "batch.chunk=64", "kv.reuse=off",
-                                 "kv.policy.name=" + policy, "kv.policy.budget=24", "kv.policy.options=" + options }),
-                  WEIR_OK)
-            << engine_.text();
+        Settings settings = { "kernels.activations=f32",  "kv.format=f32",       "model.context=512",
+                              "batch.chunk=64",           "kv.reuse=off",        "batch.max_sequences=4",
+                              "kv.policy.name=" + policy, "kv.policy.budget=24", "kv.policy.options=" + options };
+        settings.insert(settings.end(), more.begin(), more.end());
+        ASSERT_EQ(engine_.open(model, settings), WEIR_OK) << engine_.text();
         ASSERT_EQ(
             weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()), weir_engine_ledger(engine_.get()), engine_.error()),
             WEIR_OK);
         ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, 2, 512, n_prompt, 64, engine_.error()), WEIR_OK) << engine_.text();
-        rows_.assign(n_heads(), {});
     }
     void close()
     {
@@ -50,6 +62,25 @@ class Oracle : public ::testing::Test {
     const weir_kv_spec  &spec() { return *weir_kv_store_spec(store()); }
     size_t               n_heads() { return static_cast<size_t>(spec().n_layers * spec().n_kv_heads); }
 
+    /* A text with its policy, of which nothing is computed. */
+    std::unique_ptr<Text> text(int number, const std::vector<int32_t> &tokens)
+    {
+        auto out = std::make_unique<Text>(engine_);
+        out->sequence.add(tokens);
+        out->heads.assign(n_heads(), {});
+        out->get()->keeping = weir_keeping_begin(keeping_, number, n_prompt, 0);
+        return out;
+    }
+    /* The same, going on with other tokens. */
+    std::unique_ptr<Text> fork(int number, Text &from)
+    {
+        auto out = std::make_unique<Text>(engine_);
+        out->get()->keeping = weir_keeping_begin(keeping_, number, n_prompt, 0);
+        weir_sequence_fork(out->get(), from.get());
+        out->heads = from.heads;
+        for (int i = out->get()->n_computed; i < out->get()->n_tokens; i++) out->get()->tokens[i] = (i * 7) % 300;
+        return out;
+    }
     Row read(const weir_kv_table &table, int64_t head, int64_t slot)
     {
         Row row = { std::vector<float>(static_cast<size_t>(spec().key_dim)), std::vector<float>(static_cast<size_t>(spec().value_dim)) };
@@ -57,12 +88,20 @@ class Oracle : public ::testing::Test {
         EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK) << engine_.text();
         return row;
     }
-    std::vector<float> step(Sequence &sequence, int n)
+    /* The next n tokens of all of them in one batch: the logits behind each. */
+    std::vector<std::vector<float>> step(const std::vector<Sequence *> &sequences, int n)
     {
-        const float *logits = nullptr;
-        weir_work    work = support::work_of(&sequence, n, WEIR_LOGITS_LAST);
-        EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
-        return std::vector<float>(logits, logits + engine_.n_vocab());
+        std::vector<std::vector<float>> out;
+        std::vector<weir_work>          works;
+        const float                    *logits = nullptr;
+        for (Sequence *const sequence : sequences) works.push_back(support::work_of(sequence, n, WEIR_LOGITS_LAST));
+        EXPECT_EQ(weir_runner_step(engine_.runner(), works.data(), static_cast<int32_t>(works.size()), &logits, engine_.error()), WEIR_OK)
+            << engine_.text();
+        for (const weir_work &work : works) {
+            const float *const first = logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+            out.emplace_back(first, first + engine_.n_vocab());
+        }
+        return out;
     }
     void write(const weir_kv_table &table, size_t head, const Head &rows)
     {
@@ -85,165 +124,198 @@ class Oracle : public ::testing::Test {
         args.k_format = args.v_format = WEIR_KV_F32;
         EXPECT_EQ(weir_kv_write(weir_engine_stream(engine_.get()), &args), WEIR_OK);
     }
-    /* A sequence with `text`'s tokens before its next step, whose rows are those that the oracle knows. */
-    void rebuild(Sequence &out, const weir_sequence *text, const std::vector<float> &state)
+    /* A sequence with the text's tokens before its next step, whose rows are those that should be there. */
+    void rebuild(Sequence &out, Text &text)
     {
-        weir_sequence *const s = out.get();
+        weir_sequence *const s = out.get(), *const of = text.get();
+        size_t most = 0;
         weir_sequence_clear(s);
-        std::copy(text->tokens, text->tokens + text->n_tokens, s->tokens);
-        s->n_tokens = text->n_tokens;
-        s->n_computed = text->n_computed;
-        if (!state.empty()) std::copy(state.begin(), state.end(), s->recurrent);
+        std::copy(of->tokens, of->tokens + of->n_tokens, s->tokens);
+        s->n_tokens = of->n_tokens;
+        s->n_computed = of->n_computed;
+        if (of->recurrent != nullptr) std::copy(of->recurrent, of->recurrent + of->recurrent_bytes / sizeof(float), s->recurrent);
         s->recurrent_dirty = true;
-        std::vector<int32_t> counts;
-        for (const Head &head : rows_) counts.push_back(static_cast<int32_t>(head.size()));
-        ASSERT_EQ(weir_kv_reserve_cut(&s->table, store(), counts.data()), WEIR_OK);
-        for (size_t h = 0; h < rows_.size(); h++)
-            if (counts[h] > 0) write(s->table, h, rows_[h]);
+        for (const Head &head : text.heads) most = std::max(most, head.size());
+        if (most == 0) return;
+        ASSERT_EQ(weir_kv_reserve(&s->table, store(), static_cast<int64_t>(most)), WEIR_OK);
+        for (size_t h = 0; h < text.heads.size(); h++) {
+            write(s->table, h, text.heads[h]);
+            s->table.head_rows[h] = static_cast<int32_t>(text.heads[h].size());
+            for (size_t p = (text.heads[h].size() + 63) / 64; p < (most + 63) / 64; p++) {
+                void *&page = s->table.pages[h * static_cast<size_t>(s->table.capacity) + p];
+                weir_kv_page_drop(store(), page);
+                page = nullptr;
+            }
+        }
+        s->table.n_rows = static_cast<int64_t>(most);
+        s->table.is_cut = true;
     }
     /* Of the rows that were there, which are left: in order, and none that is new. True if some went. */
-    bool follow(const weir_kv_table &table)
+    bool follow(Text &text)
     {
-        bool any = false;
-        for (size_t h = 0; h < rows_.size(); h++) {
-            const int64_t n = weir_kv_rows_at(&table, static_cast<int64_t>(h));
-            Head          left;
-            size_t        at = 0;
+        const weir_kv_table &table = text.get()->table;
+        bool                 any = false;
+        for (size_t h = 0; h < text.heads.size(); h++) {
+            Head      &rows = text.heads[h];
+            Head       left;
+            size_t     at = 0;
+            const auto n = weir_kv_rows_at(&table, static_cast<int64_t>(h));
             for (int64_t i = 0; i < n; i++) {
                 const Row row = read(table, static_cast<int64_t>(h), i);
-                while (at < rows_[h].size() && !(rows_[h][at] == row)) at++;
-                EXPECT_LT(at, rows_[h].size()) << "head " << h << " slot " << i << " holds no row that was there, in order";
-                if (at == rows_[h].size()) return any;
-                left.push_back(rows_[h][at++]);
+                while (at < rows.size() && !(rows[at] == row)) at++;
+                EXPECT_LT(at, rows.size()) << "head " << h << " slot " << i << " holds no row that was there, in order";
+                if (at == rows.size()) return any;
+                left.push_back(rows[at++]);
             }
-            any = any || left.size() < rows_[h].size();
-            rows_[h] = left;
+            any = any || left.size() < rows.size();
+            rows = left;
         }
         return any;
     }
-    /* One step of the text, its oracle beside it; returns whether rows went after it. */
-    bool check(Sequence &text, Sequence &oracle, int n, const std::string &what)
+    static void expect_near(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what)
     {
-        weir_sequence *const     s = text.get();
-        const std::vector<float> state(s->recurrent, s->recurrent + s->recurrent_bytes / sizeof(float));
-        rebuild(oracle, s, state);
-        const std::vector<float> expected = step(oracle, n), got = step(text, n);
         for (size_t i = 0; i < got.size(); i++)
             if (!(std::fabs(got[i] - expected[i]) <= 1e-4f * (1 + std::fabs(expected[i])))) {
-                ADD_FAILURE() << what << ": token " << s->n_computed << " logit " << i << ": " << got[i] << " for " << expected[i];
-                break;
+                ADD_FAILURE() << what << ": logit " << i << ": " << got[i] << " for " << expected[i];
+                return;
             }
-        for (size_t h = 0; h < rows_.size(); h++)
-            for (int i = 0; i < n; i++)
-                rows_[h].push_back(read(s->table, static_cast<int64_t>(h), weir_kv_rows_at(&s->table, static_cast<int64_t>(h)) - n + i));
-        EXPECT_EQ(weir_runner_evict(engine_.runner(), s, nullptr, engine_.error()), WEIR_OK) << engine_.text();
-        return follow(s->table);
     }
-    /* The text's turn is over; what a file of it holds becomes `out`, whose next turn begins with n_more tokens. */
-    void save_and_restore(Sequence &text, Sequence &out, int n_more)
+    /* One step of the texts, before it an oracle for each; true if rows of the first went after it. */
+    bool check(const Texts &texts, Sequence &oracle, int n, const std::string &what)
     {
-        weir_sequence *const from = text.get(), *const to = out.get();
-        const std::string     path = ::testing::TempDir() + "oracle.session";
-        weir_session_identity identity = {};
-        size_t                bytes = 0;
-        identity.n_layers = spec().n_layers, identity.n_kv_heads = spec().n_kv_heads;
-        identity.key_dim = spec().key_dim, identity.value_dim = spec().value_dim;
-        identity.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec()));
-        identity.state_bytes = static_cast<int64_t>(from->recurrent_bytes);
-        const int32_t n = from->n_computed;
-        ASSERT_TRUE(weir_keeping_turn(from->keeping, n, n + n_more));
-        std::vector<char> state(weir_keeping_saved_bytes(from->keeping));
-        weir_keeping_save(from->keeping, state.data());
-        weir_session_cut cut = {};
-        cut.head_rows = from->table.head_rows;
-        weir_keeping_past_of(&cut.past, from->keeping);
-        cut.policy = weir_keeping_policy_text(from->keeping);
-        cut.state = state.data();
-        cut.state_bytes = state.size();
-        const weir_prefix_mark  mark = { n, from->recurrent };
-        const int32_t           n_states = from->recurrent_bytes > 0 ? 1 : 0;
-        const weir_session_text file = {
-            from->tokens, n,    n_states, WEIR_PREFIX_NO_SALT, from->table.pages, from->table.capacity, &spec(), store(), &mark,
-            nullptr,      &cut, false
-        };
-        ASSERT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK) << engine_.text();
-        weir_sequence_clear(from);
-
-        weir_session_reader *reader = nullptr;
-        ASSERT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK) << engine_.text();
-        std::vector<int32_t> rows(n_heads());
-        std::vector<char>    policy(weir_session_header_of(reader)->policy_bytes + 1);
-        float *const         states[] = { to->recurrent };
-        weir_session_cut     read = {};
-        weir_error *const    error = engine_.error();
-        weir_kv_table *const table = &to->table;
-        EXPECT_EQ(weir_session_read_tokens(reader, to->tokens, INT32_MAX, error), WEIR_OK) << engine_.text();
-        EXPECT_EQ(weir_session_read_states(reader, states, error), WEIR_OK) << engine_.text();
-        EXPECT_EQ(weir_session_read_rows(reader, rows.data(), &spec(), error), WEIR_OK) << engine_.text();
-        EXPECT_EQ(weir_session_read_policy(reader, &read, policy.data(), error), WEIR_OK) << engine_.text();
-        EXPECT_EQ(weir_kv_reserve_cut(table, store(), rows.data()), WEIR_OK);
-        EXPECT_EQ(weir_session_read_cut_pages(reader, table->pages, table->capacity, rows.data(), &spec(), error), WEIR_OK)
-            << engine_.text();
-        weir_session_close(reader);
-        to->n_tokens = to->n_computed = n;
-        to->recurrent_dirty = true;
-        to->keeping = weir_keeping_begin(keeping_, 0, n + n_more, 0);
-        EXPECT_EQ(weir_keeping_load(to->keeping, &read.past, table, read.state, read.state_bytes, error), WEIR_OK) << engine_.text();
+        std::vector<std::vector<float>> expected;
+        std::vector<Sequence *>         together;
+        bool                            any = false;
+        for (Text *const text : texts) {
+            rebuild(oracle, *text);
+            expected.push_back(step({ &oracle }, n)[0]);
+            together.push_back(&text->sequence);
+        }
+        const auto got = step(together, n);
+        for (size_t i = 0; i < texts.size(); i++) {
+            weir_sequence *const s = texts[i]->get();
+            expect_near(got[i], expected[i], what + ": text " + std::to_string(i) + " token " + std::to_string(s->n_computed));
+            for (size_t h = 0; h < n_heads(); h++) {
+                const auto head = static_cast<int64_t>(h);
+                for (int r = 0; r < n; r++) texts[i]->heads[h].push_back(read(s->table, head, weir_kv_rows_at(&s->table, head) - n + r));
+            }
+            EXPECT_EQ(weir_runner_evict(engine_.runner(), s, nullptr, engine_.error()), WEIR_OK) << engine_.text();
+            any = (follow(*texts[i]) && i == 0) || any;
+        }
+        return any;
     }
-    Engine            engine_;
-    weir_kv_evictor  *evictor_ = nullptr;
-    weir_keeping     *keeping_ = nullptr;
-    std::vector<Head> rows_;
+    /* A prompt, an answer, and a fork that goes another way beside it. */
+    void run(const std::string &what, int least_prunings, const std::vector<int64_t> &whole_layers = {})
+    {
+        std::vector<int32_t> tokens;
+        for (int i = 0; i < 160; i++) tokens.push_back((i * 31 + i * i) % 300);
+        Sequence   oracle(engine_);
+        const auto one = text(0, tokens);
+        int        n_prunings = 0;
+        for (const int n : { 64, 36 }) n_prunings += check({ one.get() }, oracle, n, what);
+        EXPECT_LE(n_prunings, 1) << what << ": not before the end of the prompt";
+        for (int i = 0; i < 20; i++) n_prunings += check({ one.get() }, oracle, 1, what);
+        const auto two = fork(1, *one);
+        for (int i = 0; i < 20; i++) n_prunings += check({ one.get(), two.get() }, oracle, 1, what + " forked");
+        EXPECT_GE(n_prunings, least_prunings) << what;
+        EXPECT_EQ(n_rows(*two), n_rows(*one)) << what;
+        for (const int64_t layer : whole_layers)
+            for (int64_t h = 0; h < spec().n_kv_heads; h++)
+                for (const auto *const text : { &one, &two })
+                    EXPECT_EQ(weir_kv_rows_at(&(*text)->get()->table, layer * spec().n_kv_heads + h), 140) << what << ": layer " << layer;
+    }
+    int64_t n_rows(Text &text)
+    {
+        int64_t n = 0;
+        for (int64_t h = 0; h < text.get()->table.n_heads; h++) n += weir_kv_rows_at(&text.get()->table, h);
+        return n;
+    }
+    Engine           engine_;
+    weir_kv_evictor *evictor_ = nullptr;
+    weir_keeping    *keeping_ = nullptr;
 };
 
-TEST_F(Oracle, ThroughManyEvictionsAForkAndAFile)
+const std::pair<const char *, const char *> methods[] = {
+    { "sinks", "every=3" },
+    { "h2o", "sinks=2,recent=8,every=3" },
+    { "scissorhands", "recent=8,every=3,history=32" },
+    { "snapkv", "window=8,every=3" },
+    { "rkv", "window=8,recent=4,every=3" },
+    { "tova", "every=1" },
+    { "keydiff", "every=3" },
+    { "knorm", "every=3,split=adaptive" },
+    { "expected", "every=3" },
+    { "lagkv", "lag=8,every=3" },
+    { "random", "every=3" },
+    { "observed", "every=3,split=adaptive" },
+};
+
+TEST_F(Oracle, ThroughManyEvictionsAndAFork)
 {
-    const std::pair<const char *, const char *> methods[] = {
-        { "sinks", "every=3" },
-        { "h2o", "sinks=2,recent=8,every=3" },
-        { "scissorhands", "recent=8,every=3,history=32" },
-        { "snapkv", "window=8,every=3" },
-        { "rkv", "window=8,recent=4,every=3" },
-        { "tova", "every=1" },
-        { "keydiff", "every=3" },
-        { "knorm", "every=3,split=adaptive" },
-        { "expected", "every=3" },
-        { "lagkv", "lag=8,every=3" },
-        { "random", "every=3" },
-        { "observed", "every=3,split=adaptive" },
-    };
-    for (const char *const model : { "tq", "qwen3" }) {
+    for (const char *const model : { "tq", "qwen3" })
         for (const auto &[name, options] : methods) {
-            open(model, name, options);
-            {
-                Sequence             text(engine_), oracle(engine_), fork(engine_);
-                std::vector<int32_t> tokens;
-                for (int i = 0; i < 160; i++) tokens.push_back((i * 31 + i * i) % 300);
-                text.add(tokens);
-                text.get()->keeping = weir_keeping_begin(keeping_, 0, n_prompt, 0);
-                int n_prunings = 0;
-                for (const int n : { 64, 36 }) n_prunings += check(text, oracle, n, name);
-                EXPECT_LE(n_prunings, 1) << name << ": not before the end of the prompt";
-                for (int i = 0; i < 20; i++) n_prunings += check(text, oracle, 1, name);
-                fork.get()->keeping = weir_keeping_begin(keeping_, 1, n_prompt, 0);
-                weir_sequence_fork(fork.get(), text.get());
-                const std::vector<Head> at_fork = rows_;
-                for (int i = 0; i < 20; i++) n_prunings += check(text, oracle, 1, name);
-                EXPECT_GE(n_prunings, 10) << name;
-                rows_ = at_fork;
-                for (int i = 0; i < 20; i++) (void)check(fork, oracle, 1, std::string(name) + " forked");
-                EXPECT_EQ(fork.get()->table.n_rows, text.get()->table.n_rows);
-                Sequence restored(engine_);
-                save_and_restore(fork, restored, 12);
-                restored.add(std::vector<int32_t>(tokens.begin() + 140, tokens.end()));
-                n_prunings = 0;
-                for (const int n : { 5, 7 }) n_prunings += check(restored, oracle, n, std::string(name) + " restored");
-                for (int i = 0; i < 8; i++) n_prunings += check(restored, oracle, 1, std::string(name) + " restored");
-                EXPECT_GE(n_prunings, 2) << name;
-            }
+            open(support::golden(model), name, options);
+            run(std::string(model) + " " + name, 10);
+            close();
+        }
+}
+
+/* Layers with a sliding window lose nothing, whichever comes first; the window ends within a page. */
+TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
+{
+    for (const bool window_first : { true, false }) {
+        const Folder folder;
+        Settings     settings;
+        support::write_windowed(
+            folder, window_first ? std::vector<std::string>{ "window", "whole" } : std::vector<std::string>{ "whole", "window" }, 40,
+            &settings);
+        for (const auto &[name, options] : methods) {
+            open(folder.path(), name, options, settings);
+            run(std::string(name) + (window_first ? " behind" : " before") + " a window", 10, { window_first ? 0 : 1 });
             close();
         }
     }
+}
+
+/* A first layer with a window computes from tokens alone: the same with and without a policy, to the bit. */
+TEST_F(Oracle, AWindowSeesWhatItSawBefore)
+{
+    const Folder         folder;
+    Settings             settings;
+    std::vector<float>   hidden;
+    std::vector<int32_t> tokens;
+    support::write_windowed(folder, { "window", "whole" }, 40, &settings);
+    open(folder.path(), "sinks", "every=3", settings);
+    for (int i = 0; i < 200; i++) tokens.push_back((i * 31 + i * i) % 300);
+    const auto cut = text(0, tokens), whole = text(1, tokens);
+    const auto width = static_cast<size_t>(engine_.shape().d_model);
+    struct Seen {
+        std::vector<float> *hidden;
+        size_t              n;
+    } seen = { &hidden, 0 };
+    whole->get()->keeping = nullptr;
+    weir_runner_observe(
+        engine_.runner(),
+        [](void *user, int64_t layer, const float *x) {
+            const Seen *const s = static_cast<const Seen *>(user);
+            if (layer == 0) s->hidden->assign(x, x + s->n);
+        },
+        &seen);
+    for (int n_computed = 0, n = 25; n_computed < 200; n_computed += n, n = n_computed < n_prompt ? 25 : 1) {
+        seen.n = 2 * static_cast<size_t>(n) * width;
+        const auto logits = step({ &cut->sequence, &whole->sequence }, n);
+        const auto half = hidden.begin() + static_cast<int64_t>(seen.n / 2);
+        EXPECT_TRUE(std::equal(hidden.begin(), half, half)) << "at " << n_computed;
+        if (n_computed > n_prompt) EXPECT_NE(logits[0], logits[1]) << "the other layer lost rows";
+        EXPECT_EQ(weir_runner_evict(engine_.runner(), cut->get(), nullptr, engine_.error()), WEIR_OK) << engine_.text();
+    }
+}
+
+TEST_F(Oracle, AModelOfWindowsOnlyHasNothingToDrop)
+{
+    EXPECT_EQ(engine_.open(support::golden("mistral"), { "kv.policy.name=sinks", "kv.policy.budget=24" }), WEIR_ECONFIG);
+    EXPECT_NE(std::string(engine_.text()).find("no layer of this model keeps KV rows of the whole text"), std::string::npos)
+        << engine_.text();
 }
 
 } // namespace
