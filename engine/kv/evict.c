@@ -96,10 +96,21 @@ static weir_status take_list(kv_stay *stay, const int32_t *keep, int64_t n_keep,
     return WEIR_OK;
 }
 
+static weir_status take_turned(kv_stay *stay, int64_t n_turned, int64_t head, weir_error *error)
+{
+    if (n_turned == 0 || stay->n_keep == stay->n) return WEIR_OK;
+    if (n_turned < 0 || n_turned > stay->first)
+        return weir_error_set(error, WEIR_EINVAL, "KV head %" PRId64 " shall turn its first %" PRId64 " rows, of which %" PRId32 " stay",
+                              head, n_turned, stay->first);
+    stay->n_turned = (int32_t)n_turned;
+    return WEIR_OK;
+}
+
 /* e->stays of all heads, checked. */
-static weir_status look(const weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep, weir_error *error)
+static weir_status look(weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep, weir_error *error)
 {
     const int64_t heads = e->store->spec.n_kv_heads;
+    e->wish = keep;
     for (int64_t h = 0; h < table->n_heads; h++) {
         const int32_t n = (int32_t)weir_kv_rows_at(table, h);
         e->stays[h] = (kv_stay){ .n = n, .n_keep = n, .first = n };
@@ -108,9 +119,12 @@ static weir_status look(const weir_kv_evictor *e, const weir_kv_table *table, co
         const int32_t layer = keep->layers[i];
         if (layer < 0 || layer >= e->store->spec.n_layers || (i > 0 && layer <= keep->layers[i - 1]))
             return weir_error_set(error, WEIR_EINVAL, "the layers of an eviction are no ascending list of those with KV rows");
-        for (int64_t g = 0; g < heads; g++)
-            WEIR_TRY(take_list(&e->stays[layer * heads + g], keep->keep + (i * heads + g) * keep->stride, keep->n_keep[i * heads + g],
-                               keep->stride, layer * heads + g, error));
+        for (int64_t g = 0; g < heads; g++) {
+            kv_stay *const stay = &e->stays[layer * heads + g];
+            WEIR_TRY(take_list(stay, keep->keep + (i * heads + g) * keep->stride, keep->n_keep[i * heads + g], keep->stride,
+                               layer * heads + g, error));
+            WEIR_TRY(take_turned(stay, keep->n_turned, layer * heads + g, error));
+        }
     }
     return WEIR_OK;
 }
@@ -128,6 +142,7 @@ kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_sta
 {
     const bool    is_written = stay->first < stay->n_keep || (stay->n_keep < stay->n && evict_is_whole(e, head));
     const int64_t end = kv_pages_per_head(stay->n_keep);
+    if (stay->n_turned > 0) return (kv_page_range){ .first = 0, .end = end };
     return (kv_page_range){ .first = is_written ? stay->first / WEIR_PAGE_TOKENS : end, .end = end };
 }
 

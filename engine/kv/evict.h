@@ -3,6 +3,7 @@
  * Rows stay in their order: row keep[i] becomes row i. Pages that rows move into are the table's alone (copied first where they were shared); pages
  * whose rows all stay in place remain as they are, shared or not; pages behind the rows that stay go back. Policies and models know nothing of it.
  *   bytes    rows of formats that code each row by itself move as the codes that they are
+ *   turned   the first rows may get other keys, which are coded into pages of the table's own
  *   coded    int8 and KIVI code a page as a whole: from the page of the first row that moves, or that the last one that stays is in, rows are read and
  *   again    coded again; the rows of the page that is not full become open rows, which are f16. So are rows that move from the other pages
  *            into wide sinks, and those only. It loses what coding loses, again; same rows, same keep lists, same bytes.
@@ -34,12 +35,17 @@ typedef struct weir_kv_keep {
     const int32_t *keep; /* [n, KV heads, stride] ascending */
     int64_t        stride;
     const int64_t *n_keep; /* [n, KV heads] */
+    /* Of each head that drops rows the first n_turned stay in their places and get keys from `turn`, which fills tile->keys of a head that keeps n_keep
+     * rows; tile->layer is one of the store. 0: rows stay as they are. */
+    int64_t n_turned;
+    void (*turn)(void *user, const weir_policy_tile *tile, int64_t n_keep);
+    void *user;
 } weir_kv_keep;
 
 /* Pages of memory that it takes before others come free. Where layers have pages of different sizes there may be too few of one size all the same. */
 weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *evictor, const weir_kv_table *table, const weir_kv_keep *keep);
 /* Without rows to drop nothing happens; otherwise the table is cut. On failure all rows and their number are as they were:
- *   EINVAL  lists that are not ascending slots of the head
+ *   EINVAL  lists that are not ascending slots of the head, or move a row that is to be turned
  *   EFULL   too few free pages, or too little memory beside the disk
  *   EIO     a block cannot be read from the disk; blocks that were read before may have come back */
 WEIR_MUST_CHECK weir_status weir_kv_evict(weir_kv_evictor *evictor, weir_kv_table *table, const weir_kv_keep *keep, weir_error *error);

@@ -42,7 +42,9 @@ static weir_status fill_written(weir_kv_evictor *e, const weir_kv_table *table, 
     const int64_t   crossing = border.from > first ? border.from : first, others = border.to > first ? border.to : first;
     WEIR_TRY(move_rows(e, table, head, first, border.from, spec->sinks.pair, error));
     WEIR_TRY(evict_recode(e, table, head, to, crossing, border.to, error));
-    return move_rows(e, table, head, others, stay->n_keep, spec->formats[head / spec->n_kv_heads], error);
+    WEIR_TRY(move_rows(e, table, head, others, stay->n_keep, spec->formats[head / spec->n_kv_heads], error));
+    evict_turn(e, head, to);
+    return WEIR_OK;
 }
 
 /* Pages whose rows all stay in place are copied whole. */

@@ -10,17 +10,19 @@ enum { COPIES = WEIR_POLICY_TILE / WEIR_PAGE_TOKENS + 1 /* pages that a tile tou
 typedef struct kv_stay {
     const int32_t *keep; /* NULL: all rows */
     int32_t        n, n_keep, first; /* rows now; that stay; the first that moves, n_keep if none does */
+    int32_t        n_turned; /* of those that stay in place */
 } kv_stay;
 
 struct weir_kv_evictor {
-    weir_kv_store *store;
-    weir_stream   *stream;
-    weir_ledger   *ledger;
-    void          *memory; /* owns the arrays */
-    size_t         bytes, copy_bytes;
-    char          *copies; /* [COPIES, copy_bytes] pages read from disk; this and `fresh` only with one */
-    void         **fresh; /* [heads, capacity] the pages that a table of which something is on disk will have in place of its own */
-    kv_stay       *stays; /* [heads] */
+    weir_kv_store      *store;
+    weir_stream        *stream;
+    weir_ledger        *ledger;
+    void               *memory; /* owns the arrays */
+    size_t              bytes, copy_bytes;
+    char               *copies; /* [COPIES, copy_bytes] pages read from disk; this and `fresh` only with one */
+    void              **fresh; /* [heads, capacity] the pages that a table of which something is on disk will have in place of its own */
+    kv_stay            *stays; /* [heads] */
+    const weir_kv_keep *wish; /* of the eviction that is running */
     weir_kv_compact_segment *segments; /* [KV heads] */
     float                   *keys, *values; /* [64, dim] rows on their way */
     float                   *page_keys, *page_values; /* [64, dim] rows of the page that they come from */
@@ -49,6 +51,8 @@ WEIR_MUST_CHECK weir_status evict_page(weir_kv_evictor *e, const void *page, int
 /* Rows [first, end) of what stays, coded again in pages `to` [capacity] of the head; open rows go to evict_open_rows. */
 WEIR_MUST_CHECK weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
                                          int64_t end, weir_error *error);
+/* Keys of the head's first rows, as the wish has them, into pages `to` that hold them already. */
+void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to);
 /* Runs kv_compact over the first n segments. */
 void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair);
 /* Moves the rows of a layer's heads in the table's own pages, which are in memory. */

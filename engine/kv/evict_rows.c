@@ -72,8 +72,8 @@ weir_status weir_kv_read_rows(weir_kv_evictor *e, const weir_kv_table *table, co
 }
 
 /* ---- coding again ------------------------------------------------------------------------------------------------------ */
-/* The rows on their way become rows [first, end) of the head, all in one page. */
-static void write_rows(weir_kv_evictor *e, int64_t head, void *const *page, int64_t first, int64_t end)
+/* The rows on their way become rows [first, end) of the head, all in one page; without values only their keys do. */
+static void write_rows(weir_kv_evictor *e, int64_t head, void *const *page, int64_t first, int64_t end, const float *values)
 {
     const weir_kv_spec *const spec = &e->store->spec;
     void *const               open = evict_open_rows(e, head);
@@ -85,7 +85,7 @@ static void write_rows(weir_kv_evictor *e, int64_t head, void *const *page, int6
                                           .open_pages = open != NULL ? &open : NULL,
                                           .open_stride = 1 };
     const weir_kv_write_args  args = { .k = e->keys,
-                                       .v = e->values,
+                                       .v = values,
                                        .segments = &segment,
                                        .n_segments = 1,
                                        .n_kv_heads = 1,
@@ -111,6 +111,24 @@ static weir_status load_page(weir_kv_evictor *e, const weir_kv_table *table, int
     return weir_kv_read_rows(e, table, &tile, error);
 }
 
+/* Of rows [first, end) on their way, those that are turned get their keys. */
+static void turn_keys(weir_kv_evictor *e, int64_t head, int64_t first, int64_t end)
+{
+    const int64_t          heads = e->store->spec.n_kv_heads, n = e->stays[head].n_turned < end ? e->stays[head].n_turned : end;
+    const weir_policy_tile tile = { .layer = head / heads, .head = head % heads, .first = first, .n = n - first, .keys = e->keys };
+    if (tile.n > 0) e->wish->turn(e->wish->user, &tile, e->stays[head].n_keep);
+}
+
+void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to)
+{
+    const int64_t n = e->stays[head].n_turned;
+    for (int64_t first = 0, end; first < n; first = end) {
+        end = first + WEIR_PAGE_TOKENS < n ? first + WEIR_PAGE_TOKENS : n;
+        turn_keys(e, head, first, end);
+        write_rows(e, head, to + first / WEIR_PAGE_TOKENS, first, end, NULL);
+    }
+}
+
 /* A page is written when its last row was read, and rows come from their own place or behind it: what is written over was read. */
 weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first, int64_t end,
                          weir_error *error)
@@ -127,7 +145,8 @@ weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t
             memcpy(e->keys + at * key_dim, e->page_keys + from * key_dim, key_dim * sizeof(float));
             memcpy(e->values + at * value_dim, e->page_values + from * value_dim, value_dim * sizeof(float));
         }
-        write_rows(e, head, to + page, row, stop);
+        turn_keys(e, head, row, stop);
+        write_rows(e, head, to + page, row, stop, e->values);
         row = stop;
     }
     return WEIR_OK;
@@ -205,6 +224,7 @@ void evict_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t laye
     if (e->stays[begin].keep == NULL) return;
     if (!evict_is_whole(e, begin)) {
         move_in_place(e, table, layer);
+        for (int64_t h = begin; h < begin + heads; h++) evict_turn(e, h, table->pages + h * table->capacity);
         return;
     }
     for (int64_t h = begin; h < begin + heads; h++)

@@ -67,6 +67,7 @@ static int64_t peak_rows(const weir_policy *policy, const weir_keeping_options *
 static weir_status open_tight(weir_policy **out, const weir_keeping_options *options, weir_error *error)
 {
     weir_policy_shape shape = options->shape;
+    shape.n_pinned = options->n_pinned;
     WEIR_TRY(weir_policy_open(out, options->policy, &shape, options->calibration, error));
     shape.max_rows = peak_rows(*out, options);
     if (shape.max_rows == options->shape.max_rows) return WEIR_OK;
@@ -244,8 +245,7 @@ weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_
                                 .plain = text->plain };
 }
 
-/* Number of a layer of the store among those of the policy. */
-static int64_t index_of(const weir_keeping *k, int64_t layer)
+int64_t keeping_layer(const weir_keeping *k, int64_t layer)
 {
     int64_t i = 0;
     while (i < k->shape.n_layers && k->layers[i] < layer) i++;
@@ -261,7 +261,7 @@ void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64
     int64_t *const                 n_rows = k->n_rows; /* of this layer */
     for (int64_t h = 0; h < s->n_kv_heads; h++) n_rows[h] = weir_kv_rows_at(table, layer * s->n_kv_heads + h) + queries->n;
     const weir_policy_observation seen = {
-        .layer = index_of(k, layer),
+        .layer = keeping_layer(k, layer),
         .n_queries = queries->n,
         .first_position = first_position,
         .n_rows = n_rows,

@@ -17,6 +17,8 @@ static inline int32_t keeping_first_prompt(const weir_keeping_text *text)
     return text->n_turns > 0 ? text->turns[0].prompt : text->n_prompt;
 }
 
+int64_t keeping_layer(const weir_keeping *k, int64_t layer); /* number of a layer of the store among those of the policy */
+
 struct weir_keeping {
     weir_ledger      *ledger;
     size_t            bytes, policy_bytes; /* charged: of all but the policy, of the policy */

@@ -10,7 +10,8 @@
  * Layers are those that keep KV rows of the whole text; layers with a sliding window and recurrent ones are not counted.
  * Everything is deterministic: of equal scores the lower slot wins, of heads the lower one; a score that is no number is the lowest.
  * A policy never changes, moves or frees a row, allocates nothing after opening, and keeps no pointer to what it is shown. A position never
- * follows from a count of rows: after an eviction next_position and the number of rows differ. Keys are rotated to their own positions.
+ * follows from a count of rows: after an eviction next_position and the number of rows differ. Keys are rotated to their own positions, but for the first
+ * rows with positions=cache, which are turned after the window.
  * A step that is dropped after observations needs the state as it was before it: the caller keeps a copy, or observes when it commits. */
 #pragma once
 #include <stdbool.h>
@@ -42,6 +43,7 @@ typedef struct weir_policy_shape {
     float         scale; /* of the logits: q.k * scale */
     int64_t       max_rows; /* no head ever holds more, the rows of a running step included */
     uint64_t      model[2]; /* digest of the weights: a calibration of others is refused */
+    int64_t       n_pinned; /* the most that weir_policy_rows.n_pinned ever is */
 } weir_policy_shape;
 
 /* What a policy has to be shown. */
@@ -160,6 +162,13 @@ typedef struct weir_policy_plan {
 WEIR_MUST_CHECK weir_status weir_policy_plan_rows(const weir_policy *policy, const weir_policy_state *state, const weir_policy_rows *rows,
                                                   const weir_policy_budget *budget, void *scratch, weir_policy_plan *plan,
                                                   weir_error *error);
+/* With positions=cache, before a plan is carried out: remembers the keys of the rows that always stay at the beginning, unless it has them. Fails only as
+ * `read` does. */
+WEIR_MUST_CHECK weir_status weir_policy_hold_keys(const weir_policy *policy, weir_policy_state *state, const weir_policy_rows *rows,
+                                                  weir_error *error);
+int64_t                     weir_policy_n_held(const weir_policy_state *state); /* of each head; 0: they stay as they are */
+/* tile->keys become the remembered ones, `distance` positions further on: as many as rows of the head are gone. */
+void weir_policy_turn_keys(const weir_policy *policy, const weir_policy_state *state, const weir_policy_tile *tile, int64_t distance);
 /* The plan was carried out: what the state holds of rows goes with them. */
 void weir_policy_follow(const weir_policy *policy, weir_policy_state *state, const weir_policy_plan *plan);
 

@@ -23,6 +23,7 @@ typedef enum weir_policy_trigger {
     WEIR_TRIGGER_FORWARDS
 } weir_policy_trigger;
 typedef enum weir_policy_split { WEIR_SPLIT_UNIFORM, WEIR_SPLIT_PYRAMID, WEIR_SPLIT_ADAPTIVE, WEIR_SPLIT_HEADS } weir_policy_split;
+typedef enum weir_policy_positions { WEIR_POSITIONS_ABSOLUTE, WEIR_POSITIONS_CACHE } weir_policy_positions;
 typedef enum weir_policy_scope { WEIR_SCOPE_KV_HEAD, WEIR_SCOPE_LAYER } weir_policy_scope;
 typedef enum weir_policy_variant { WEIR_SNAPKV_KVPRESS, WEIR_SNAPKV_ORIGINAL, WEIR_SNAPKV_DECODE } weir_policy_variant;
 typedef enum weir_policy_vote { WEIR_VOTE_PER_HEAD, WEIR_VOTE_PER_LAYER_HEAD, WEIR_VOTE_UNION } weir_policy_vote;

@@ -28,6 +28,21 @@ static void count_rows(weir_keeping *k, const weir_kv_table *table, int64_t *lon
     }
 }
 
+/* What the keys of the rows at the beginning are turned by. */
+typedef struct turning {
+    const weir_keeping_text *text;
+    int64_t                  n_computed;
+} turning;
+
+static void turn(void *user, const weir_policy_tile *tile, int64_t n_keep)
+{
+    const turning *const      t = user;
+    const weir_keeping *const k = t->text->keeping;
+    weir_policy_tile          own = *tile;
+    own.layer = keeping_layer(k, tile->layer);
+    weir_policy_turn_keys(k->policy, t->text->state, &own, t->n_computed - n_keep);
+}
+
 static weir_policy_phase phase_of(const weir_keeping_text *text, int32_t n_computed)
 {
     const int32_t prompt = weir_keeping_prompt_end(text, n_computed - 1);
@@ -67,9 +82,16 @@ weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const w
     if (weir_policy_is_due(k->policy, text->state, &rows, &budget, phase)) {
         weir_policy_plan plan = { .keep = k->keep, .n_keep = k->n_keep };
         WEIR_TRY(weir_policy_plan_rows(k->policy, text->state, &rows, &budget, k->scratch, &plan, error));
-        const weir_kv_keep keep = {
-            .layers = k->layers, .n = k->shape.n_layers, .keep = k->keep, .stride = k->shape.max_rows, .n_keep = k->n_keep
-        };
+        WEIR_TRY(weir_policy_hold_keys(k->policy, text->state, &rows, error));
+        turning            by = { text, sequence->n_computed };
+        const weir_kv_keep keep = { .layers = k->layers,
+                                    .n = k->shape.n_layers,
+                                    .keep = k->keep,
+                                    .stride = k->shape.max_rows,
+                                    .n_keep = k->n_keep,
+                                    .n_turned = weir_policy_n_held(text->state),
+                                    .turn = turn,
+                                    .user = &by };
         WEIR_TRY(evict(sequence, evictor, &keep, room, error));
         weir_policy_follow(k->policy, text->state, &plan);
     }

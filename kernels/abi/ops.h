@@ -173,7 +173,7 @@ static inline bool weir_kv_segments_are_sound(const weir_kv_segment *segments, i
 /* Stores new K and V rows into their pages in the pages' formats. Rows of formats that need it go to the open pages, which also hold the
  * page's earlier rows; the row of token 63 closes its page. Rows of a sequence come in ascending order; any cut gives the same bytes.
  * Each page that a row falls into is there, and its open page if a format needs one. The first pages of a text have the formats of `sinks`, the others
- * k_format and v_format; so in all ops that take both.
+ * k_format and v_format; so in all ops that take both. NULL: that side stays as it is.
  * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
  * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the same bytes
  * errors : EUNSUPPORTED if a format does not take the width; here and in the ops below, EINVAL for heads that are not there     */

@@ -83,10 +83,14 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
                     to_k.open = open;
                     to_v.coded = coded + weir_kv_v_part(k_format, key_dim);
                     to_v.open = open ? open + weir_kv_open_v_part(k_format, key_dim) : NULL;
-                    const page_rows in_k = { k + t * k_stride + head * key_dim, k_stride, end - begin, token };
-                    const page_rows in_v = { v + t * v_stride + head * value_dim, v_stride, end - begin, token };
-                    write_part(&to_k, k_format, &in_k, row, tid);
-                    write_part(&to_v, v_format, &in_v, row, tid);
+                    if (k) {
+                        const page_rows in = { k + t * k_stride + head * key_dim, k_stride, end - begin, token };
+                        write_part(&to_k, k_format, &in, row, tid);
+                    }
+                    if (v) {
+                        const page_rows in = { v + t * v_stride + head * value_dim, v_stride, end - begin, token };
+                        write_part(&to_v, v_format, &in, row, tid);
+                    }
                 }
                 u -= units;
             }

@@ -26,8 +26,8 @@ static void write_row(const weir_kv_write_args *args, const weir_kv_segment *seg
 {
     const int64_t      position = segment->n_past + row, token = position % WEIR_PAGE_TOKENS, t = segment->first_row + row;
     const weir_kv_part k = part_at(args, segment, position, head, WEIR_KV_K), v = part_at(args, segment, position, head, WEIR_KV_V);
-    weir_kv_encode_rows(&k, token, 1, args->k + t * args->k_stride + head * args->key_dim, 0);
-    weir_kv_encode_rows(&v, token, 1, args->v + t * args->v_stride + head * args->value_dim, 0);
+    if (args->k != NULL) weir_kv_encode_rows(&k, token, 1, args->k + t * args->k_stride + head * args->key_dim, 0);
+    if (args->v != NULL) weir_kv_encode_rows(&v, token, 1, args->v + t * args->v_stride + head * args->value_dim, 0);
 }
 
 static weir_status weir_k_ref_kv_write(const weir_kernel_context *context, const void *op_args)

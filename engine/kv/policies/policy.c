@@ -16,8 +16,9 @@ static weir_status check_shape(const weir_policy_shape *s, weir_error *error)
     const bool is_sane = s->n_layers >= 1 && s->n_layers <= 1 << 16 && s->n_kv_heads >= 1 && s->n_heads <= 1 << 16 &&
                          s->n_heads >= s->n_kv_heads && s->n_heads % s->n_kv_heads == 0 && s->key_dim >= 1 && s->key_dim <= 1 << 16 &&
                          s->value_dim >= 1 && s->value_dim <= 1 << 16 && s->rotary_dim >= 0 && s->rotary_dim <= s->key_dim &&
-                         s->rotary_dim % 2 == 0 && s->max_rows >= 1 && s->max_rows <= INT32_MAX && s->scale > 0 && isfinite(s->scale) &&
-                         s->rope_magnitude > 0 && isfinite(s->rope_magnitude) && (s->rotary_dim == 0 || s->frequencies != NULL);
+                         s->rotary_dim % 2 == 0 && s->max_rows >= 1 && s->max_rows <= INT32_MAX && s->n_pinned >= 0 &&
+                         s->n_pinned <= INT32_MAX && s->scale > 0 && isfinite(s->scale) && s->rope_magnitude > 0 &&
+                         isfinite(s->rope_magnitude) && (s->rotary_dim == 0 || s->frequencies != NULL);
     if (!is_sane) return weir_error_set(error, WEIR_EINVAL, "KV policy: heads, widths and rows of the model do not fit together");
     for (int64_t f = 0; f < s->rotary_dim / 2; f++)
         if (!isfinite(s->frequencies[f]))
@@ -64,6 +65,7 @@ static weir_status digest(weir_policy *policy, weir_error *error)
     weir_status status = weir_policy_options_print(&text, &options);
     if (status == WEIR_OK) status = weir_buffer_add(&text, numbers, sizeof numbers);
     if (status == WEIR_OK) status = weir_buffer_add(&text, s->model, sizeof s->model);
+    if (status == WEIR_OK && l->first_keys > 0) status = weir_buffer_add(&text, &l->first_keys, sizeof l->first_keys);
     if (status == WEIR_OK && policy->calibration != NULL) {
         const uint64_t statistics = weir_calibration_digest(policy->calibration);
         status = weir_buffer_add(&text, &statistics, sizeof statistics);

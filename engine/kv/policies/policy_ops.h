@@ -16,6 +16,7 @@ typedef struct policy_layout {
     bool     is_per_layer; /* ... once for a layer whose heads keep the same rows; else for each KV head */
     int64_t  ring; /* rotated queries of state */
     int64_t  sums; /* doubles of state per layer */
+    int64_t  first_keys; /* rows at the beginning of each head whose keys follow the window */
     int64_t  n_last; /* rows at the end that the method itself keeps */
     int64_t  least_rows; /* a head with fewer is left alone */
     int64_t  table; /* doubles of the policy's own, filled by `prepare` */
@@ -71,11 +72,12 @@ struct weir_policy {
     double                  frequencies[];
 };
 
-/* ---- state: header, lengths, values of rows, ring of queries, sums --------------------------------------------------------- */
+/* ---- state: header, lengths, values of rows, ring of queries, sums, keys --------------------------------------------------------- */
 
 struct weir_policy_state {
     int64_t n_forwards, next_position;
     int64_t n_observed; /* queries in a row without a gap before next_position */
+    int64_t n_held; /* first keys of each head; 0: none were turned yet */
 };
 
 int64_t policy_n_sets(const weir_policy *policy); /* of rows in a layer */
@@ -87,6 +89,8 @@ float  *policy_values(const weir_policy *policy, const weir_policy_state *state,
 const float *policy_query(const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t back, int64_t query_head);
 int64_t      policy_n_queries(const weir_policy *policy, const weir_policy_state *state); /* in the ring */
 double      *policy_sums(const weir_policy *policy, const weir_policy_state *state, int64_t layer);
+float       *policy_first_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
+                               int64_t head); /* [first_keys, key_dim] */
 
 /* ---- for `score` ------------------------------------------------------------------------------------------------------------- */
 

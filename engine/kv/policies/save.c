@@ -1,8 +1,8 @@
 /* engine/kv/policies/save.c - a policy's state as bytes, little-endian:
  *
- *   u32 magic "WPOL", u32 version, u64 digest[2] of options and shape, i64 forwards, next position, observed
+ *   u32 magic "WPOL", u32 version, u64 digest[2] of options and shape, i64 forwards, next position, observed, keys held
  *   for each layer and set: i64 rows, f32 values [row_values, rows]
- *   for each layer: f32 queries [in the ring, query heads, key_dim], oldest first; f64 sums
+ *   for each layer: f32 queries [in the ring, query heads, key_dim], oldest first; f64 sums; f32 keys [KV heads, held, key_dim]
  *   u64 XXH3 of all bytes before */
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "engine/base/checked.h"
 #include "engine/kv/policies/plan.h"
 
-enum { VERSION = 1, HEADER = 8 + 16 + 24 };
+enum { VERSION = 1, HEADER = 8 + 16 + 32 };
 static const uint32_t magic = 0x4c4f5057;
 
 static int64_t n_set_rows(const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t set)
@@ -30,6 +30,8 @@ size_t weir_policy_saved_bytes(const weir_policy *policy, const weir_policy_stat
         for (int64_t set = 0; set < policy_n_sets(policy); set++)
             n += sizeof(int64_t) + (size_t)(n_set_rows(policy, state, layer, set) * policy->layout.row_values) * sizeof(float);
         n += (size_t)policy_n_queries(policy, state) * query_bytes(policy) + (size_t)policy->layout.sums * sizeof(double);
+        if (policy->layout.first_keys > 0)
+            n += (size_t)(policy->shape.n_kv_heads * state->n_held * policy->shape.key_dim) * sizeof(float);
     }
     return n;
 }
@@ -43,11 +45,17 @@ static void put(char **at, const void *bytes, size_t n)
 static void write_header(const weir_policy *policy, const weir_policy_state *state, char **at)
 {
     const uint32_t version = VERSION;
-    const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed };
+    const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed, state->n_held };
     put(at, &magic, sizeof magic);
     put(at, &version, sizeof version);
     put(at, policy->digest, sizeof policy->digest);
     put(at, counts, sizeof counts);
+}
+
+static void write_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer, char **at)
+{
+    for (int64_t head = 0; head < policy->shape.n_kv_heads; head++)
+        put(at, policy_first_keys(policy, state, layer, head), (size_t)(state->n_held * policy->shape.key_dim) * sizeof(float));
 }
 
 static void write_layer(const weir_policy *policy, const weir_policy_state *state, int64_t layer, char **at)
@@ -61,6 +69,7 @@ static void write_layer(const weir_policy *policy, const weir_policy_state *stat
     for (int64_t back = policy_n_queries(policy, state); back-- > 0;)
         put(at, policy_query(policy, state, layer, back, 0), query_bytes(policy));
     put(at, policy_sums(policy, state, layer), (size_t)policy->layout.sums * sizeof(double));
+    if (policy->layout.first_keys > 0) write_keys(policy, state, layer, at);
 }
 
 void weir_policy_write(const weir_policy *policy, const weir_policy_state *state, void *bytes)
@@ -108,14 +117,24 @@ static bool are_finite(const float *x, int64_t n)
     return i == n;
 }
 
-static bool load_counts(weir_policy_state *state, source *from)
+static bool load_counts(const weir_policy *policy, weir_policy_state *state, source *from)
 {
-    int64_t counts[3];
-    if (!get(from, counts, 3, sizeof counts[0])) return false;
-    for (int i = 0; i < 3; i++)
+    int64_t counts[4];
+    if (!get(from, counts, 4, sizeof counts[0])) return false;
+    for (int i = 0; i < 4; i++)
         if (counts[i] < 0 || counts[i] > INT64_MAX / 2) return false;
-    if (counts[2] > counts[1]) return false;
-    state->n_forwards = counts[0], state->next_position = counts[1], state->n_observed = counts[2];
+    if (counts[2] > counts[1] || counts[3] > policy->layout.first_keys) return false;
+    state->n_forwards = counts[0], state->next_position = counts[1], state->n_observed = counts[2], state->n_held = counts[3];
+    return true;
+}
+
+static bool load_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer, source *from)
+{
+    const int64_t n = state->n_held;
+    for (int64_t head = 0; head < policy->shape.n_kv_heads; head++) {
+        float *const keys = policy_first_keys(policy, state, layer, head);
+        if (!get(from, keys, n * policy->shape.key_dim, sizeof *keys) || !are_finite(keys, n * policy->shape.key_dim)) return false;
+    }
     return true;
 }
 
@@ -139,7 +158,7 @@ static bool load_layer(const weir_policy *policy, weir_policy_state *state, int6
     if (!get(from, sums, policy->layout.sums, sizeof *sums)) return false;
     for (int64_t i = 0; i < policy->layout.sums; i++)
         if (!isfinite(sums[i])) return false;
-    return true;
+    return policy->layout.first_keys == 0 || load_keys(policy, state, layer, from);
 }
 
 static weir_status damaged(const char *what, weir_error *error)
@@ -173,7 +192,7 @@ weir_status weir_policy_load(const weir_policy *policy, weir_policy_state *state
     WEIR_TRY(check_frame(policy, bytes, n, error));
     source         from = { .at = (const char *)bytes + 24, .left = n - 24 - sizeof(uint64_t) };
     int64_t *const lengths = policy_lengths(policy, state);
-    bool           is_good = load_counts(state, &from);
+    bool           is_good = load_counts(policy, state, &from);
     for (int64_t layer = 0; layer < policy->shape.n_layers && is_good; layer++) is_good = load_layer(policy, state, layer, lengths, &from);
     if (is_good && from.left == 0) return WEIR_OK;
     weir_policy_reset(policy, state);

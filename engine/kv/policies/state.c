@@ -5,6 +5,7 @@
  *   values   f32 [layers, sets, row_values, max_rows]
  *   ring     f32 [layers, ring, query heads, key_dim], the query at position p in entry p % ring
  *   sums     f64 [layers, sums]
+ *   keys     f32 [layers, KV heads, first_keys, key_dim] as they were before they were turned
  * Forking is memcpy. Rows that are new have values 0; rows that go take theirs with them. */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "engine/kv/policies/plan.h"
 
 typedef struct parts {
-    size_t lengths, values, ring, sums, end; /* offsets */
+    size_t lengths, values, ring, sums, keys, end; /* offsets */
 } parts;
 
 static bool add_part(size_t *at, size_t size, int64_t a, int64_t b, int64_t c, int64_t d)
@@ -34,6 +35,8 @@ static bool parts_of(parts *out, const weir_policy_shape *shape, const policy_la
     if (!add_part(&at, sizeof(float), n_layers, layout->ring, shape->n_heads, shape->key_dim)) return false;
     out->sums = at;
     if (!add_part(&at, sizeof(double), n_layers, layout->sums, 1, 1)) return false;
+    out->keys = at;
+    if (!add_part(&at, sizeof(float), n_layers, shape->n_kv_heads, layout->first_keys, shape->key_dim)) return false;
     out->end = at;
     return true;
 }
@@ -81,6 +84,12 @@ float *policy_values(const weir_policy *policy, const weir_policy_state *state, 
 double *policy_sums(const weir_policy *policy, const weir_policy_state *state, int64_t layer)
 {
     return (double *)((char *)(uintptr_t)state + parts_in(policy).sums) + layer * policy->layout.sums;
+}
+
+float *policy_first_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t head)
+{
+    float *const keys = (float *)((char *)(uintptr_t)state + parts_in(policy).keys);
+    return keys + (layer * policy->shape.n_kv_heads + head) * policy->layout.first_keys * policy->shape.key_dim;
 }
 
 /* [query heads, key_dim] */

@@ -178,6 +178,31 @@ TEST(KvWrite, RowsOverDroppedRowsGiveTheSameBytes)
     }
 }
 
+// Rows of one side alone leave the other as it was.
+TEST(KvWrite, OneSideAlone)
+{
+    const int64_t dim = 64, width = 2 * dim, first = 3, n = 17;
+    for (const weir_kv_format format : formats()) {
+        const Rows rows(150, dim, 7), others(150, dim, 9);
+        for (const weir_kernel *kernel : write_rows())
+            for (const weir_kv_side side : sides) {
+                Rows  mixed = rows;
+                auto &changed = side == WEIR_KV_K ? mixed.k : mixed.v;
+                auto &from = side == WEIR_KV_K ? others.k : others.v;
+                std::copy(from.begin() + first * width, from.begin() + (first + n) * width, changed.begin() + first * width);
+                Pages pages(format, 2, dim, dim, rows.n), want(format, 2, dim, dim, rows.n);
+                ASSERT_EQ(write(*kernel, pages, rows, format, 0, 60), WEIR_OK);
+                const weir_kv_segment segment = pages.segment(0, (int32_t)n, (int32_t)first);
+                weir_kv_write_args    args = { nullptr, nullptr, &segment, 1, 2, dim, dim, width, width, format, format, {} };
+                (side == WEIR_KV_K ? args.k : args.v) = from.data() + first * width;
+                ASSERT_EQ(run(*kernel, &args), WEIR_OK) << kernel->name;
+                ASSERT_EQ(write(*kernel, pages, rows, format, 60, rows.n - 60), WEIR_OK);
+                ASSERT_EQ(write(*kernel, want, mixed, format, 0, rows.n), WEIR_OK);
+                EXPECT_EQ(pages.pages(), want.pages()) << kernel->name << " " << weir_kv_format_name(format) << " side " << side;
+            }
+    }
+}
+
 // A page of a format that needs it stays uncoded until its 64th row.
 TEST(KvWrite, OpenPagesCloseWithTheir64thRow)
 {

@@ -206,7 +206,8 @@ Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
         for (int32_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++) {
             const int32_t n = (int32_t)t.heads[(size_t)h].size();
             const auto    below = [&](int32_t end) { return (int32_t)(random_() % (uint32_t)(end > 0 ? end : 1)); };
-            const int32_t pinned = below(2) ? below(n + 1) : 0, end = below(3) ? n : below(n + 1);
+            const int32_t held = std::min<int32_t>((int32_t)n_turned_, n), pinned = std::max(below(2) ? below(n + 1) : 0, held),
+                          end = std::max(below(3) ? n : below(n + 1), held);
             const int32_t percent = below(8) == 0 ? 100 : below(8) == 0 ? 0 : 10 + below(90);
             for (int32_t i = 0; i < end; i++)
                 if (i < pinned || below(100) < percent) lists[(size_t)h].push_back(i);
@@ -225,8 +226,35 @@ Keep Evict::keep_of(const std::vector<int32_t> &layers, const Lists &lists) cons
         std::copy(list.begin(), list.end(), all.slots.begin() + (int64_t)i * stride);
         all.counts.push_back((int64_t)list.size());
     }
-    all.keep = { all.layers.data(), (int64_t)layers.size(), all.slots.data(), stride, all.counts.data() };
+    all.keep = { all.layers.data(), (int64_t)layers.size(), all.slots.data(), stride, all.counts.data(), n_turned_, turn, nullptr };
     return all;
+}
+
+std::vector<float> Evict::turned_key(int64_t head, int64_t row, int64_t n_keep)
+{
+    std::vector<float> key(key_dim);
+    for (int64_t d = 0; d < key_dim; d++) key[(size_t)d] = std::sin((float)((head * 13 + row) * key_dim + d)) * (1 + (float)(n_keep % 7));
+    return key;
+}
+
+void Evict::turn(void *, const weir_policy_tile *tile, int64_t n_keep)
+{
+    for (int64_t i = 0; i < tile->n; i++) {
+        const std::vector<float> key = turned_key(tile->layer * kv_heads + tile->head, tile->first + i, n_keep);
+        std::copy(key.begin(), key.end(), tile->keys + i * key_dim);
+    }
+}
+
+/* Its key is coded again, its value is as it was. */
+Row Evict::turned(const Row &row, int64_t head, int64_t i, int64_t n_keep) const
+{
+    Row               out = row;
+    std::vector<char> bytes;
+    out.k = turned_key(head, i, n_keep);
+    if (is_whole(head)) return out; /* and coded with its page */
+    code_side(&out.k, &bytes, pair_at(head, i / WEIR_PAGE_TOKENS).k, WEIR_KV_K);
+    std::copy(bytes.begin(), bytes.end(), out.bytes.begin());
+    return out;
 }
 
 void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &lists) const
@@ -235,12 +263,14 @@ void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &
     for (const int32_t layer : layers)
         for (int64_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++) {
             const std::vector<int32_t> &list = lists[(size_t)h];
-            const Rows                  old = t->heads[(size_t)h];
+            Rows                        old = t->heads[(size_t)h];
             Rows                       &rows = t->heads[(size_t)h];
             size_t                      first = 0;
             if (list.size() == old.size()) continue;
             while (first < list.size() && list[first] == (int32_t)first) first++;
+            for (int64_t i = 0; i < n_turned_; i++) old[(size_t)i] = turned(old[(size_t)i], h, i, (int64_t)list.size());
             if (is_whole(h)) first -= first % WEIR_PAGE_TOKENS;
+            if (n_turned_ > 0) first = 0;
             rows.resize(first);
             for (size_t i = first; i < list.size(); i++) {
                 const Row &row = old[(size_t)list[i]];

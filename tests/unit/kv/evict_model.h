@@ -67,6 +67,7 @@ class Evict : public ::testing::Test {
     std::string picture(const Text &t);
 
     std::mt19937              random_{ 11 };
+    int64_t                   n_turned_ = 0; /* rows at the beginning that get other keys; random lists keep them */
     std::vector<weir_kv_pair> formats_;
     std::string               folder_;
     weir_kv_spec              spec_ = {};
@@ -77,8 +78,12 @@ class Evict : public ::testing::Test {
     weir_error                error_ = {};
 
   private:
-    void         write(Text *t, int64_t head, int64_t n);
-    weir_kv_pair pair_at(int64_t head, int64_t page) const
+    void write(Text *t, int64_t head, int64_t n);
+    /* Other for each head, row and number of rows that stay. */
+    static std::vector<float> turned_key(int64_t head, int64_t row, int64_t n_keep);
+    static void               turn(void *user, const weir_policy_tile *tile, int64_t n_keep);
+    Row                       turned(const Row &row, int64_t head, int64_t i, int64_t n_keep) const;
+    weir_kv_pair              pair_at(int64_t head, int64_t page) const
     {
         return weir_kv_pair_at(formats_[(size_t)(head / kv_heads)], spec_.sinks, page);
     }

@@ -56,6 +56,44 @@ TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
     close(&t);
 }
 
+/* Of rows that are turned the keys are new each time, coded once, and the values as they were; forks have theirs. */
+TEST_P(EveryFormat, TurnsTheFirstRows)
+{
+    Options options;
+    options.formats = GetParam().layers;
+    options.sinks = GetParam().sinks;
+    options.n_sink_blocks = GetParam().sinks.n_pages * 2;
+    options.n_blocks = 60;
+    open(options);
+    for (const int64_t n : { 1, 5, 64, 70, 130 }) {
+        Text t = text(), fork = text();
+        ASSERT_TRUE(append(&t, 300));
+        n_turned_ = n;
+        for (int round = 0; round < 5; round++) {
+            const Text before = t;
+            weir_kv_share(&fork.table, &t.table, store_);
+            fork.heads = before.heads;
+            const std::string as_it_was = picture(fork);
+            const Lists       lists = random_lists(t, two_of_three);
+            const Keep        keep = keep_of(two_of_three, lists);
+            const auto        wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep), free = weir_kv_store_free(store_);
+            evict(&t, two_of_three, lists);
+            ASSERT_FALSE(HasFatalFailure()) << n << " round " << round;
+            const auto left = weir_kv_store_free(store_);
+            EXPECT_EQ(free.others - left.others, wanted.others);
+            EXPECT_EQ(free.sinks - left.sinks, wanted.sinks);
+            EXPECT_EQ(picture(fork), as_it_was);
+            expect_sound({ &t, &fork });
+            expect_rows(t);
+            ASSERT_FALSE(HasFatalFailure()) << n << " round " << round;
+            weir_kv_truncate(&fork.table, store_, 0);
+            ASSERT_TRUE(append(&t, 1 + (int64_t)(random_() % 70)));
+        }
+        close(&fork);
+        close(&t);
+    }
+}
+
 /* A fork's rows stay to the byte, whichever of the two is cut, and what nobody moved is still one page. */
 TEST_P(EveryFormat, LeavesForksAlone)
 {
@@ -296,6 +334,13 @@ TEST_F(EvictOnce, RefusesListsThatAreNone)
         keep.keep.n = (int64_t)bad.size();
         EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &keep.keep, &error_), WEIR_EINVAL);
     }
+    n_turned_ = 11; /* of ten that stay where they are */
+    const Keep turned = keep_of({ 0 }, { range(0, 10), range(0, 10), {}, {} });
+    EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &turned.keep, &error_), WEIR_EINVAL);
+    n_turned_ = -1;
+    const Keep negative = keep_of({ 0 }, { range(0, 10), range(0, 10), {}, {} });
+    EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &negative.keep, &error_), WEIR_EINVAL);
+    n_turned_ = 0;
     Keep longer = keep_of({ 0 }, { range(0, 10), range(0, 10), {}, {} });
     longer.counts[1] = 101;
     EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &longer.keep, &error_), WEIR_EINVAL);

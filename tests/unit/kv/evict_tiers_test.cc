@@ -84,9 +84,10 @@ TEST_P(Tiers, WhatStaysComesToMemory)
         append_cold(&t, 15 * 64 + 20);
         ASSERT_TRUE(is_cold(t, 5));
         expect_rows(t);
+        n_turned_ = round * 70;
         Lists lists = random_lists(t, all_layers);
         for (auto &list : lists) /* at most five pages each */
-            while (list.size() > 300) list.erase(list.begin() + (int64_t)(random_() % list.size()));
+            while (list.size() > 300) list.erase(list.begin() + n_turned_ + (int64_t)(random_() % (list.size() - (size_t)n_turned_)));
         evict(&t, all_layers, lists);
         expect_sound({ &t });
         expect_in_memory(t);

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/kv/turn.h"
 #include "tests/unit/kv/policy_text.h"
 
 namespace {
 
 using policy_test::Data;
+using policy_test::Floats;
 using policy_test::Ints;
 using policy_test::random_data;
 using policy_test::Text;
@@ -26,6 +28,7 @@ const char *const stateful[][2] = {
     { "rkv", "window=5,every=4" },
     { "expected", "sinks=2,future=9,every=4" },
     { "sinks", "sinks=2" },
+    { "sinks", "sinks=2,every=3,positions=cache" },
     { "random", "every=4" },
 };
 
@@ -165,6 +168,57 @@ TEST(PolicyState, NumbersOutOfRangeAreRefused)
     EXPECT_TRUE(is_reset(text, fresh));
 }
 
+/* The keys that are turned are in the state: their number is the same in all layers, and no more than there is room for. */
+TEST(PolicyState, HeldKeysAreSavedAndChecked)
+{
+    const Data data = random_data(2, 2, 1, 40, 8, 78);
+    Text       text(data, "sinks", "sinks=3,every=4,positions=cache"), fresh(data, "sinks", "sinks=3,every=4,positions=cache");
+    text.forward(20);
+    EXPECT_EQ(weir_policy_n_held(text.state()), 0);
+    text.plan({ 10 });
+    EXPECT_EQ(weir_policy_n_held(text.state()), 3);
+    const Bytes  good = saved(text);
+    const size_t layer = 8 + 8 + 3 * 8 * 4, first = 48 + 8, keys = first + 8;
+    ASSERT_EQ(good.size(), 48 + 2 * layer + 8);
+    EXPECT_EQ(memcmp(good.data() + keys, data.key(0, 0, 0), 3 * 8 * 4), 0) << "as they were";
+    const auto with = [&](size_t offset, int64_t value) {
+        Bytes bad = good;
+        memcpy(bad.data() + offset, &value, 8);
+        return sealed(bad);
+    };
+    for (const int64_t value : { int64_t{ -1 }, int64_t{ 2 }, int64_t{ 4 }, INT64_MAX })
+        EXPECT_EQ(load(&text, with(first, value)), WEIR_EFORMAT);
+    EXPECT_EQ(load(&text, with(first + layer, 2)), WEIR_EFORMAT) << "another number than in the layer before";
+    Bytes       bad = good;
+    const float no_number = NAN;
+    memcpy(bad.data() + keys, &no_number, 4);
+    EXPECT_EQ(load(&text, sealed(bad)), WEIR_EFORMAT);
+    EXPECT_TRUE(is_reset(text, fresh));
+    EXPECT_EQ(load(&text, good), WEIR_OK);
+    Floats                 got(8), expected(data.key(1, 0, 2), data.key(1, 0, 2) + 8);
+    const weir_policy_tile tile = { 1, 0, 2, 1, got.data(), nullptr };
+    const int64_t          distance = 1000;
+    const auto             frequencies = data.frequencies();
+    const auto             shape = policy_test::shape_of(data, frequencies, 0);
+    weir_policy_turn_keys(text.policy(), text.state(), &tile, distance);
+    weir_rows_turn(expected.data(), 1, &distance, &shape);
+    EXPECT_EQ(got, expected);
+}
+
+/* Rows that cannot be read are told, and nothing is held. */
+TEST(PolicyState, KeysThatCannotBeReadAreNotHeld)
+{
+    const Data data = random_data(1, 2, 2, 40, 8, 79);
+    Text       text(data, "sinks", "sinks=3,every=4,positions=cache");
+    text.forward(20);
+    text.read_status = WEIR_EIO;
+    EXPECT_THROW(text.plan({ 10 }), std::runtime_error);
+    EXPECT_EQ(weir_policy_n_held(text.state()), 0);
+    text.read_status = WEIR_OK;
+    text.plan({ 10 });
+    EXPECT_EQ(weir_policy_n_held(text.state()), 3);
+}
+
 TEST(PolicyState, OfAnotherPolicyOptionsOrModelIsRefused)
 {
     const Data  data = random_data(1, 2, 1, 40, 8, 76), wide = random_data(1, 2, 1, 40, 16, 76);
@@ -258,6 +312,8 @@ TEST(PolicyOptions, ThatContradictEachOtherAreRefused)
     const Data data = random_data(1, 2, 1, 40, 8, 77);
     EXPECT_NE(open_refusal(data, "h2o", "split=adaptive").find("split must be uniform or pyramid"), std::string::npos);
     EXPECT_EQ(open_refusal(data, "h2o", "split=adaptive,scope=kv_head"), "");
+    EXPECT_NE(open_refusal(data, "sinks", "positions=cache,pin_prompt=true").find("the whole prompt"), std::string::npos);
+    EXPECT_EQ(open_refusal(data, "sinks", "positions=cache,split=pyramid"), "");
     EXPECT_NE(open_refusal(data, "tova", "split=heads,heads=0:0").find("split must be uniform"), std::string::npos);
     EXPECT_NE(open_refusal(data, "duo", "").find("needs a list in heads"), std::string::npos);
     EXPECT_NE(open_refusal(data, "duo", "heads=0:1").find("1 layers with 1 KV heads"), std::string::npos);

@@ -238,6 +238,7 @@ void Text::plan(const std::vector<int64_t> &budget, bool is_shared, double floor
     std::fill(n_demote_.begin(), n_demote_.end(), n_demote);
     plan_ = { keep_.data(), n_keep_.data(), wants_demotion ? demote_.data() : nullptr, n_demote_.data(), -1, -1 };
     if (weir_policy_plan_rows(policy_, state(), &r, &b, scratch_at_, &plan_, &error) != WEIR_OK) throw std::runtime_error(error.text);
+    if (weir_policy_hold_keys(policy_, state(), &r, &error) != WEIR_OK) throw std::runtime_error(error.text);
     carry_out();
 }
 

@@ -1,4 +1,5 @@
 /* Policies in the step: budgets hold, and what a sequence keeps follows from its own text alone. */
+#include <algorithm>
 #include <memory>
 
 #include "tests/unit/schedule/support.h"
@@ -27,6 +28,7 @@ const Method methods[] = {
     { "lagkv", "lag=16,every=16", 64 },
     { "random", "every=8", 48 },
     { "duo", "sinks=4,recent=28,every=1,heads=0:0", 48 },
+    { "sinks", "sinks=70,every=1,positions=cache", 80 },
 };
 
 class Policy : public Service {
@@ -80,7 +82,7 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
             const bool                is_duo = method.name == std::string("duo");
             EXPECT_GT(alone->usage.n_evicted, 0) << method.name;
             EXPECT_EQ(alone->usage.n_rows + alone->usage.n_evicted, 230 + 23) << method.name;
-            if (!is_duo) EXPECT_LE(alone->usage.n_rows, method.budget + 16) << method.name;
+            if (!is_duo) EXPECT_LE(alone->usage.n_rows, method.budget + 16) << method.name << " " << method.options;
             EXPECT_STREQ(alone->usage.kv_policy, method.name);
             EXPECT_EQ(alone->usage.kv_budget, method.budget);
             const auto other = begin(prompt(2, 300), nullptr, 0);
@@ -122,13 +124,14 @@ TEST_F(Policy, PromptsThatAreEvictedFromAsTheyComeHoldLess)
         if (method.name == std::string("duo")) continue;
         const weir_policy_options policy = options(method, "in_prompt=true");
         const auto                text = prompt(5, 400);
-        const auto                alone = run(text, &policy, 64);
+        const int                 budget = std::max(64, method.budget);
+        const auto                alone = run(text, &policy, budget);
         const auto                other = begin(prompt(6, 300), nullptr, 0);
-        const auto                same = begin(text, &policy, 64);
+        const auto                same = begin(text, &policy, budget);
         other->wait();
         same->wait();
         EXPECT_EQ(same->tokens[0], alone->tokens[0]) << method.name;
-        EXPECT_LE(alone->usage.n_rows, 64 + 16) << method.name;
+        EXPECT_LE(alone->usage.n_rows, budget + 16) << method.name;
         for (const auto *const call : { &alone, &other, &same }) (*call)->release();
     }
 }
@@ -157,9 +160,14 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
 {
     const auto text = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
     max_tokens_ = 150; /* six texts begin, and grow until they are evicted from */
-    for (const char *const name : { "sinks", "h2o", "snapkv", "keydiff" }) {
-        const std::string               policy = std::string("kv.policy.name=") + name;
-        const std::vector<const char *> more = { policy.c_str(), "kv.policy.budget=150", "kv.policy.options=every=16", "kv.reuse=off" };
+    const std::pair<const char *, const char *> some[] = { { "sinks", "every=16" },
+                                                           { "sinks", "every=16,sinks=70,positions=cache" },
+                                                           { "h2o", "every=16" },
+                                                           { "snapkv", "every=16" },
+                                                           { "keydiff", "every=16" } };
+    for (const auto &[name, own] : some) {
+        const std::string               policy = std::string("kv.policy.name=") + name, set = std::string("kv.policy.options=") + own;
+        const std::vector<const char *> more = { policy.c_str(), "kv.policy.budget=150", set.c_str(), "kv.reuse=off" };
         open("qwen3", 6, nullptr, 512, 0, more);
         std::vector<std::vector<int32_t>> alone;
         for (int i = 0; i < 6; i++) {
@@ -202,16 +210,19 @@ TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
 TEST_F(Policy, PinnedRowsStay)
 {
     open("tq", 2);
-    const weir_policy_options policy = options({ "random", "every=8", 48 });
-    Call                      call(prompt(8, 230));
-    call.request.policy = &policy;
-    call.request.kv_budget = 32;
-    call.request.n_pinned = 100;
-    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-    call.wait();
-    EXPECT_EQ(call.status, WEIR_OK) << call.message;
-    EXPECT_GE(call.usage.n_rows, 100);
-    EXPECT_LE(call.usage.n_rows, 100 + 32 + 8);
+    for (const weir_policy_options &policy :
+         { options({ "random", "every=8", 48 }), options({ "sinks", "every=8,positions=cache", 48 }) }) {
+        Call call(prompt(8, 230));
+        call.request.policy = &policy;
+        call.request.kv_budget = 32;
+        call.request.n_pinned = 100;
+        ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_OK) << call.message;
+        EXPECT_GE(call.usage.n_rows, 100);
+        EXPECT_LE(call.usage.n_rows, 100 + 32 + 8);
+        call.release();
+    }
 }
 
 // Rows that must stay and leave no room in the budget, with evictions far apart: the memory that a request opened with is enough.
@@ -253,6 +264,8 @@ TEST_F(Policy, WhatCannotBeIsRefused)
     refused(&h2o, 513, 0, "window of 512");
     refused(&h2o, 10, 0, "leaves it no choice");
     refused(&h2o, 48, 101, "no more than the prompt");
+    const weir_policy_options pinned = options({ "sinks", "positions=cache,pin_prompt=true", 0 });
+    refused(&pinned, 48, 0, "positions=cache turns every row");
     refused(nullptr, 48, 0, "set kv_policy");
     refused(&full, 48, 0, "set kv_policy");
     const weir_policy_options tri = options({ "triattention", "", 0 });
