@@ -185,14 +185,26 @@ static bool moves_from_disk(const weir_kv_evictor *e, const weir_kv_table *table
     return is_cold(e, table, block) && fate_of(e, table, block) == BLOCK_MOVES;
 }
 
-static bool any_from_disk(const weir_kv_evictor *e, const weir_kv_table *table)
+/* A block on disk whose pages get rows of others: it may be that nothing of its own stays. */
+static bool is_written_on_disk(const weir_kv_evictor *e, const weir_kv_table *table, int64_t block)
 {
     bool any = false;
-    for (int64_t p = 0; !any && table->n_heads > 0 && p < table->n_pages; p++) any = moves_from_disk(e, table, p);
+    for (int64_t h = 0; !any && h < table->n_heads && is_cold(e, table, block); h++) {
+        const kv_page_range written = evict_written(e, h, &e->stays[h]);
+        any = block >= written.first && block < written.end;
+    }
     return any;
 }
 
-/* Calls `use` for every page that has to be taken. `to_fresh`: something comes from disk, and rows do not move in place. */
+static bool any_from_disk(const weir_kv_evictor *e, const weir_kv_table *table)
+{
+    bool any = false;
+    for (int64_t p = 0; !any && table->n_heads > 0 && p < table->n_pages; p++)
+        any = moves_from_disk(e, table, p) || is_written_on_disk(e, table, p);
+    return any;
+}
+
+/* Calls `use` for every page that has to be taken. `to_fresh`: something comes from disk or goes where a page is on disk, and rows do not move in place. */
 typedef void (*page_user)(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page, void *user);
 static void each_page(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, page_user use, void *user)
 {

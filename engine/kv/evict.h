@@ -7,7 +7,8 @@
  *   coded    int8 and KIVI code a page as a whole: from the page of the first row that moves, or that the last one that stays is in, rows are read and
  *   again    coded again; the rows of the page that is not full become open rows, which are f16. So are rows that move from the other pages
  *            into wide sinks, and those only. It loses what coding loses, again; same rows, same keep lists, same bytes.
- *   disk     a block of which something stays is read: into a page of the table's own in memory, or back if all of it stays in place. Nothing is
+ *   disk     a block of which something stays is read: into a page of the table's own in memory, or back if all of it stays in place; rows that go
+ *            where a block on disk was, of which nothing stays, go to a page of the table's own too. Nothing is
  *            changed before all is read. A table that is cut has nothing on disk (store.h 8).
  * Engine thread, between steps. Allocates nothing after opening. */
 #pragma once

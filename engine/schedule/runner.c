@@ -357,11 +357,31 @@ weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *stor
 
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor) { runner->evictor = evictor; }
 
+typedef struct eviction_room {
+    const weir_runner    *runner;
+    const weir_tend_room *others;
+} eviction_room;
+
+/* With a disk blocks leave memory for the rows that stay, the text's own among them; nothing is lost by it. */
+static bool make_eviction_room(void *user, const weir_sequence *sequence, weir_kv_pages pages)
+{
+    const eviction_room *const e = user;
+    const weir_runner *const   runner = e->runner;
+    const weir_work            work = { .sequence = (weir_sequence *)(uintptr_t)sequence }; /* only looked at */
+    const int64_t              heads = sequence->table.n_heads, n_blocks = (pages.others + heads - 1) / heads;
+    if (runner->staging != NULL && weir_kv_store_room(sequence->store) < n_blocks &&
+        weir_tiers_make_room(sequence->store, &runner->company, &work, 1, runner->limits.hot, n_blocks, NULL) == WEIR_OK)
+        return true;
+    return e->others != NULL && e->others->make(e->others->user, sequence, pages);
+}
+
 weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, const weir_tend_room *room, weir_error *error)
 {
+    eviction_room        all = { runner, room };
+    const weir_tend_room make = { .make = make_eviction_room, .user = &all };
     if (sequence->keeping == NULL) return WEIR_OK;
     WEIR_ASSERT(runner->evictor != NULL);
-    return weir_tend(sequence, runner->evictor, room, error);
+    return weir_tend(sequence, runner->evictor, &make, error);
 }
 
 void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works)

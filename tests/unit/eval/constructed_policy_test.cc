@@ -2,11 +2,13 @@
  * whatever format and tier the rows are. Which rows are there is read from the pages, not asked of the policy. */
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include "engine/eval/constructed.h"
 #include "engine/kv/evict.h"
 #include "engine/kv/keeping.h"
+#include "engine/kv/residency.h"
 #include "tests/unit/model/support.h"
 
 namespace {
@@ -17,7 +19,7 @@ using support::Sequence;
 using Ids = std::vector<int32_t>;
 
 constexpr int32_t n_vocab = 4096, first_key = 64, first_value = 2048;
-constexpr int     length = 600, n_heads = 4, n_kv_heads = 2, second_layer = 1;
+constexpr int     length = 600, n_heads = 4, n_kv_heads = 2, n_layers = 2, second_layer = 1;
 
 struct Pair {
     int32_t key, value;
@@ -60,23 +62,53 @@ double cosine(const Row &a, const Row &b)
 
 class ConstructedPolicy : public ::testing::Test {
   protected:
-    void open(const support::Settings &more)
+    void open(const support::Settings &more, const std::string &memory = "256MiB")
     {
-        support::Settings      settings = { "memory.host=256MiB", "model.context=1024", "batch.chunk=64", "kv.reuse=off" };
+        support::Settings      settings = { "memory.host=" + memory, "model.context=1024", "batch.chunk=64", "batch.max_sequences=2",
+                                            "kv.reuse=off" };
         const weir_constructed model = { n_vocab, n_heads, n_kv_heads, 65536, 0 };
         weir_error             error = {};
         settings.insert(settings.end(), more.begin(), more.end());
         if (!written_) ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK) << error.text;
         written_ = true;
         ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
-        ASSERT_EQ(weir_kv_evictor_open(&evictor_, weir_engine_store(engine_.get()), weir_engine_stream(engine_.get()),
-                                       weir_engine_ledger(engine_.get()), engine_.error()),
-                  WEIR_OK);
+        const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
+        ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
+        ASSERT_EQ(
+            weir_kv_evictor_open(&evictor_, weir_engine_store(engine_.get()), weir_engine_stream(engine_.get()), ledger_, engine_.error()),
+            WEIR_OK);
+    }
+    /* Memory for half of the blocks of the two texts of a check, a disk for the others. */
+    void open_with_disk(support::Settings more)
+    {
+        const int64_t n_blocks = 20, n_in_memory = 10;
+        more.insert(more.end(), { "memory.disk_dir=" + folder_.path(), "kv.tiers.hot=1", "memory.disk=64MiB" });
+        open(more);
+        const int64_t block = 64 * weir_engine_plan_of(engine_.get())->kv_bytes_per_token;
+        close();
+        more.back() = "memory.disk=" + std::to_string(2 * n_blocks * block) + "B"; /* not more, for its books take memory */
+        open(more);
+        const weir_plan *const plan = weir_engine_plan_of(engine_.get());
+        const size_t           host = weir_plan_total(plan) - plan->kv + plan->kv_open + static_cast<size_t>(n_in_memory * block);
+        close();
+        open(more, std::to_string(host) + "B");
+        const weir_company company = { nullptr, running, this };
+        weir_runner_share(engine_.runner(), &company);
+        n_kept_in_memory_ = n_in_memory * n_layers * n_kv_heads;
+    }
+    /* The texts of a check, of which the engine moves blocks. */
+    static weir_sequence *running(void *user, int32_t i)
+    {
+        const ConstructedPolicy *const self = static_cast<const ConstructedPolicy *>(user);
+        return static_cast<size_t>(i) < self->running_.size() ? self->running_[static_cast<size_t>(i)] : nullptr;
     }
     void close()
     {
+        running_.clear();
         weir_kv_evictor_close(evictor_);
         evictor_ = nullptr;
+        weir_ledger_close(ledger_);
+        ledger_ = nullptr;
         engine_.close();
     }
     void TearDown() override { close(); }
@@ -85,10 +117,14 @@ class ConstructedPolicy : public ::testing::Test {
     std::vector<Row> rows_of(const weir_sequence *sequence, int64_t head)
     {
         const int64_t    n = weir_kv_rows_at(&sequence->table, second_layer * n_kv_heads + head);
-        std::vector<Row> rows(static_cast<size_t>(n), Row(WEIR_CONSTRUCTED_HEAD));
-        for (int64_t i = 0; i < n; i++) {
-            const weir_policy_tile tile = { second_layer, head, i, 1, nullptr, rows[static_cast<size_t>(i)].data() };
+        std::vector<Row> rows;
+        Row              values(WEIR_POLICY_TILE * WEIR_CONSTRUCTED_HEAD);
+        for (int64_t first = 0; first < n; first += WEIR_POLICY_TILE) {
+            const int64_t          n_here = std::min<int64_t>(n - first, WEIR_POLICY_TILE);
+            const weir_policy_tile tile = { second_layer, head, first, n_here, nullptr, values.data() };
             EXPECT_EQ(weir_kv_read_rows(evictor_, &sequence->table, &tile, engine_.error()), WEIR_OK) << engine_.text();
+            for (auto at = values.begin(); rows.size() < static_cast<size_t>(first + n_here); at += WEIR_CONSTRUCTED_HEAD)
+                rows.emplace_back(at, at + WEIR_CONSTRUCTED_HEAD);
         }
         return rows;
     }
@@ -116,24 +152,35 @@ class ConstructedPolicy : public ::testing::Test {
     /* Asks for every pair behind a text that lost rows; returns how many rows of values were still there. */
     int check(const std::string &what, const Text &text, bool is_asked_before)
     {
-        Sequence full(engine_), cut(engine_);
-        Ids      prompt = text.tokens;
+        std::optional<Sequence> full(std::in_place, engine_);
+        Sequence                cut(engine_);
+        Ids                     prompt = text.tokens;
+        running_ = { full->get(), cut.get() };
         if (is_asked_before) prompt.push_back(text.pairs[1].key);
-        (void)follow(full.get(), prompt, 64);
+        (void)follow(full->get(), prompt, 64);
         weir_keeping *keeping = nullptr;
         EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, 1, 1024, static_cast<int32_t>(prompt.size()), 64, engine_.error()), WEIR_OK)
             << what << ": " << engine_.text();
         if (keeping == nullptr) return 0;
         cut.get()->keeping = weir_keeping_begin(keeping, 0, static_cast<int32_t>(prompt.size()), 0);
         (void)follow(cut.get(), prompt, 64);
-        std::vector<int> kept(text.pairs.size(), 0);
+        const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(engine_.get()));
+        std::vector<int>        kept(text.pairs.size(), 0);
         for (int64_t head = 0; head < n_kv_heads; head++) {
-            const std::vector<Row> all = rows_of(full.get(), head), left = rows_of(cut.get(), head);
+            const std::vector<Row> all = rows_of(full->get(), head), left = rows_of(cut.get(), head);
             for (size_t i = 0; i < text.pairs.size(); i++) {
                 const Row &wanted = all[static_cast<size_t>(text.pairs[i].place)];
                 kept[i] += std::any_of(left.begin(), left.end(), [&](const Row &row) { return cosine(row, wanted) > 0.9; });
             }
         }
+        EXPECT_TRUE(cut.get()->table.is_cut) << what;
+        if (n_kept_in_memory_ > 0) {
+            EXPECT_GT(moved.pages_on_disk, 0) << what;
+            EXPECT_GT(moved.bytes_read, 0) << what << ": attention did not read from the disk";
+            EXPECT_LE(moved.pages_in_memory, n_kept_in_memory_) << what;
+        }
+        running_.clear();
+        full.reset();
         int n_kept = 0;
         for (size_t i = 0; i < text.pairs.size(); i++) { /* each on its own fork: what is asked must not push out what comes later */
             n_kept += kept[i] == n_kv_heads;
@@ -145,16 +192,21 @@ class ConstructedPolicy : public ::testing::Test {
                 << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best[0] << " for " << text.pairs[i].value;
         }
         if (is_asked_before) EXPECT_EQ(kept[1], n_kv_heads) << what << ": all attention of the last token was on this row";
-        EXPECT_TRUE(cut.get()->table.is_cut) << what;
         weir_sequence_clear(cut.get());
         weir_keeping_close(keeping);
         return n_kept;
     }
-    Folder           folder_;
-    Engine           engine_;
-    weir_kv_evictor *evictor_ = nullptr;
-    bool             written_ = false;
+    Folder                       folder_;
+    Engine                       engine_;
+    weir_kv_evictor             *evictor_ = nullptr;
+    weir_ledger                 *ledger_ = nullptr;
+    bool                         written_ = false;
+    std::vector<weir_sequence *> running_;
+    int64_t                      n_kept_in_memory_ = 0; /* pages; 0: there is no disk */
 };
+
+const char *const all_formats[] = { "f32",      "f16",      "bf16",  "q8_0",  "q4_0",   "int8",
+                                    "fp8_e4m3", "fp8_e5m2", "kivi8", "kivi4", "turbo4", "q8_0/turbo4" };
 
 /* The model's first layer reads the row before each token: the latest rows stay. */
 struct Method {
@@ -194,8 +246,7 @@ TEST_F(ConstructedPolicy, AnswersAreRightExactlyWhereTheRowIsThere)
 
 TEST_F(ConstructedPolicy, InEveryFormat)
 {
-    for (const char *const format :
-         { "f32", "f16", "bf16", "q8_0", "q4_0", "int8", "fp8_e4m3", "fp8_e5m2", "kivi8", "kivi4", "turbo4", "q8_0/turbo4" })
+    for (const char *const format : all_formats)
         for (const Method &method : { methods[0], methods[3], methods[10] }) {
             open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96", std::string("kv.policy.options=") + method.options,
                    std::string("kv.format=") + format });
@@ -213,6 +264,38 @@ TEST_F(ConstructedPolicy, OfPromptsThatAreEvictedFromAsTheyCome)
         (void)check(std::string(method.name) + " in_prompt", text_of(3, 16), false);
         close();
     }
+}
+
+/* Most of a prompt on disk when it is evicted from: the same rows stay as with memory for all. */
+TEST_F(ConstructedPolicy, OnDiskAsInMemory)
+{
+    for (const Method &method : methods) {
+        const support::Settings settings = { std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
+                                             std::string("kv.policy.options=") + method.options };
+        int                     n_kept[2];
+        if (method.name == std::string("h2o") || method.name == std::string("scissorhands") || method.name == std::string("tova")) continue;
+        for (const bool has_disk : { false, true }) {
+            n_kept_in_memory_ = 0;
+            if (has_disk)
+                open_with_disk(settings);
+            else
+                open(settings);
+            n_kept[has_disk] = check(std::string(method.name) + (has_disk ? " on disk" : ""), text_of(5, 16), method.sees_attention);
+            close();
+        }
+        EXPECT_EQ(n_kept[0], n_kept[1]) << method.name;
+    }
+}
+
+TEST_F(ConstructedPolicy, OnDiskInEveryFormat)
+{
+    for (const char *const format : all_formats)
+        for (const Method &method : { methods[0], methods[3] }) {
+            open_with_disk({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
+                             std::string("kv.policy.options=") + method.options, std::string("kv.format=") + format });
+            (void)check(std::string(format) + " on disk " + method.name, text_of(7, 12), method.sees_attention);
+            close();
+        }
 }
 
 } // namespace

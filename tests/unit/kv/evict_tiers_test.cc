@@ -107,6 +107,33 @@ TEST_P(Tiers, WhatStaysComesToMemory)
     EXPECT_EQ(weir_kv_residency_of(store_).pages_on_disk, 0);
 }
 
+/* Rows from memory to the places of blocks that are on disk, of which nothing stays. */
+TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
+{
+    open_tiers(14, 20);
+    for (const int64_t n_turned : { 0, 20 }) {
+        Text t = text();
+        n_turned_ = n_turned;
+        append_cold(&t, 10 * 64 + 20);
+        demote(t, 1, 8);
+        for (const int64_t p : { 0, 8, 9 })
+            if (is_cold(t, p)) ASSERT_EQ(weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_), WEIR_OK) << error_.text;
+        Lists lists((size_t)heads());
+        for (auto &list : lists) {
+            for (int32_t i = 0; i < 20; i++) list.push_back(i);
+            for (int32_t i = 8 * 64 + 5; i < 10 * 64 + 20; i++) list.push_back(i);
+        }
+        evict(&t, all_layers, lists);
+        ASSERT_FALSE(HasFatalFailure());
+        expect_sound({ &t });
+        expect_in_memory(t);
+        expect_rows(t);
+        ASSERT_FALSE(HasFatalFailure());
+        close(&t);
+    }
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_on_disk, 0);
+}
+
 /* A layer that is not listed keeps its rows in pages of memory, and blocks that stay as they are come back as they are. */
 TEST_P(Tiers, UnlistedLayersComeToo)
 {
