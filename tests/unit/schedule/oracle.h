@@ -8,6 +8,7 @@
 
 #include "engine/kv/evict.h"
 #include "engine/kv/keeping.h"
+#include "engine/kv/session_file.h"
 #include "offload/dispatch.h"
 #include "tests/unit/model/support.h"
 #include "tests/unit/model/windowed.h"
@@ -133,27 +134,17 @@ class Oracle : public ::testing::Test {
     virtual void rebuild(Sequence &out, Text &text)
     {
         weir_sequence *const s = out.get(), *const of = text.get();
-        size_t most = 0;
         weir_sequence_clear(s);
         std::copy(of->tokens, of->tokens + of->n_tokens, s->tokens);
         s->n_tokens = of->n_tokens;
         s->n_computed = of->n_computed;
         if (of->recurrent != nullptr) std::copy(of->recurrent, of->recurrent + of->recurrent_bytes / sizeof(float), s->recurrent);
         s->recurrent_dirty = true;
-        for (const Head &head : text.heads) most = std::max(most, head.size());
-        if (most == 0) return;
-        ASSERT_EQ(weir_kv_reserve(&s->table, store(), static_cast<int64_t>(most)), WEIR_OK);
-        for (size_t h = 0; h < text.heads.size(); h++) {
-            write(s->table, h, text.heads[h]);
-            s->table.head_rows[h] = static_cast<int32_t>(text.heads[h].size());
-            for (size_t p = (text.heads[h].size() + 63) / 64; p < (most + 63) / 64; p++) {
-                void *&page = s->table.pages[h * static_cast<size_t>(s->table.capacity) + p];
-                weir_kv_page_drop(store(), page);
-                page = nullptr;
-            }
-        }
-        s->table.n_rows = static_cast<int64_t>(most);
-        s->table.is_cut = true;
+        std::vector<int32_t> counts;
+        for (const Head &head : text.heads) counts.push_back(static_cast<int32_t>(head.size()));
+        ASSERT_EQ(weir_kv_reserve_cut(&s->table, store(), counts.data()), WEIR_OK);
+        for (size_t h = 0; h < text.heads.size(); h++)
+            if (counts[h] > 0) write(s->table, h, text.heads[h]);
     }
     /* Of the rows that were there, which are left: in order, and none that is new. True if some went. */
     virtual bool follow(Text &text)
@@ -212,8 +203,61 @@ class Oracle : public ::testing::Test {
         }
         return any;
     }
-    /* A prompt, an answer, and a fork that goes another way beside it. */
-    void run(const std::string &what, int least_prunings, const std::vector<int64_t> &whole_layers = {})
+    /* The text's turn is over; what a file of it holds becomes another text, whose next turn begins with n_more tokens. */
+    std::unique_ptr<Text> through_a_file(int number, Text &text, int n_more)
+    {
+        auto                 out = std::make_unique<Text>(engine_);
+        weir_sequence *const from = text.get(), *const to = out->get();
+        const std::string     path = ::testing::TempDir() + "oracle.session";
+        weir_session_identity identity = {};
+        size_t                bytes = 0;
+        identity.n_layers = spec().n_layers, identity.n_kv_heads = spec().n_kv_heads;
+        identity.key_dim = spec().key_dim, identity.value_dim = spec().value_dim;
+        identity.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec()));
+        identity.state_bytes = static_cast<int64_t>(from->recurrent_bytes);
+        const int32_t n = from->n_computed;
+        EXPECT_TRUE(weir_keeping_turn(from->keeping, n, n + n_more));
+        std::vector<char> state(weir_keeping_saved_bytes(from->keeping));
+        weir_keeping_save(from->keeping, state.data());
+        weir_session_cut cut = {};
+        cut.head_rows = from->table.head_rows;
+        weir_keeping_past_of(&cut.past, from->keeping);
+        cut.policy = weir_keeping_policy_text(from->keeping);
+        cut.state = state.data();
+        cut.state_bytes = state.size();
+        const weir_prefix_mark  mark = { n, from->recurrent };
+        const int32_t           n_states = from->recurrent_bytes > 0 ? 1 : 0;
+        const weir_session_text file = {
+            from->tokens, n,    n_states, WEIR_PREFIX_NO_SALT, from->table.pages, from->table.capacity, &spec(), store(), &mark,
+            nullptr,      &cut, false
+        };
+        EXPECT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK) << engine_.text();
+        out->heads = text.heads;
+        weir_sequence_clear(from);
+        weir_session_reader *reader = nullptr;
+        EXPECT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK) << engine_.text();
+        std::vector<int32_t> rows(n_heads());
+        std::vector<char>    policy(weir_session_header_of(reader)->policy_bytes + 1);
+        float *const         states[] = { to->recurrent };
+        weir_session_cut     read = {};
+        weir_error *const    error = engine_.error();
+        weir_kv_table *const table = &to->table;
+        EXPECT_EQ(weir_session_read_tokens(reader, to->tokens, INT32_MAX, error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_states(reader, states, error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_rows(reader, rows.data(), &spec(), error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_policy(reader, &read, policy.data(), error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_kv_reserve_cut(table, store(), rows.data()), WEIR_OK);
+        EXPECT_EQ(weir_session_read_cut_pages(reader, table->pages, table->capacity, rows.data(), &spec(), error), WEIR_OK)
+            << engine_.text();
+        weir_session_close(reader);
+        to->n_tokens = to->n_computed = n;
+        to->recurrent_dirty = true;
+        to->keeping = weir_keeping_begin(keeping_, number, n + n_more, 0);
+        EXPECT_EQ(weir_keeping_load(to->keeping, &read.past, table, read.state, read.state_bytes, error), WEIR_OK) << engine_.text();
+        return out;
+    }
+    /* A prompt, an answer, a fork that goes another way beside it, and what a file of the fork goes on to. */
+    void run(const std::string &what, int least_prunings, const std::vector<int64_t> &whole_layers = {}, bool with_file = false)
     {
         std::vector<int32_t> tokens;
         for (int i = 0; i < 160; i++) tokens.push_back((i * 31 + i * i) % 300);

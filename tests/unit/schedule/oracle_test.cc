@@ -1,4 +1,4 @@
-/* Evictions of every method against the oracle: hybrid models, models whose layers alternate with sliding windows, forks in one batch. */
+/* Evictions of every method against the oracle: hybrid models, models whose layers alternate with sliding windows, forks in one batch, files. */
 #include "tests/unit/schedule/oracle.h"
 
 namespace oracle {
@@ -19,12 +19,12 @@ const std::pair<const char *, const char *> methods[] = {
     { "observed", "every=3,split=adaptive" },
 };
 
-TEST_F(Oracle, ThroughManyEvictionsAndAFork)
+TEST_F(Oracle, ThroughManyEvictionsAForkAndAFile)
 {
     for (const char *const model : { "tq", "qwen3" })
         for (const auto &[name, options] : methods) {
             open(support::golden(model), name, options);
-            run(std::string(model) + " " + name, 10);
+            run(std::string(model) + " " + name, 10, {}, true);
             close();
         }
 }
@@ -40,7 +40,7 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
             &settings);
         for (const auto &[name, options] : methods) {
             open(folder.path(), name, options, settings);
-            run(std::string(name) + (window_first ? " behind" : " before") + " a window", 10, { window_first ? 0 : 1 });
+            run(std::string(name) + (window_first ? " behind" : " before") + " a window", 10, { window_first ? 0 : 1 }, true);
             close();
         }
     }
