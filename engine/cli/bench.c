@@ -43,7 +43,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static weir_bench_rate summarise(double *rates, int32_t n)
+weir_bench_rate weir_bench_summarise(double *rates, int32_t n)
 {
     qsort(rates, (size_t)n, sizeof *rates, by_size);
     return (weir_bench_rate){ .median = n % 2 != 0 ? rates[n / 2] : 0.5 * (rates[n / 2 - 1] + rates[n / 2]),
@@ -84,20 +84,18 @@ static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats, 
     if (n == 0) return WEIR_OK;
     WEIR_TRY(timed(b, decode && n > WARM_UP ? WARM_UP : n, decode, &warm_up, error));
     for (int32_t i = 0; i < n_repeats; i++) WEIR_TRY(timed(b, n, decode, &rates[i], error));
-    *out = summarise(rates, n_repeats);
+    *out = weir_bench_summarise(rates, n_repeats);
     const size_t resident = resident_bytes();
     if (resident > b->peak_rss) b->peak_rss = resident;
     return WEIR_OK;
 }
 
-/* The rows of a depth, without computing what stands before them. */
-static weir_status fill(bench *b, weir_sequence *sequence, int32_t n, weir_error *error)
+weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n, weir_error *error)
 {
-    weir_runner *const runner = weir_engine_runner(b->engine);
     while (n > 0) {
         const int32_t most = weir_runner_limits_of(runner)->rows, rows = n < most ? n : most;
         weir_work     work = { .sequence = sequence, .n_rows = rows };
-        memcpy(sequence->tokens + sequence->n_tokens, b->tokens, (size_t)rows * sizeof *b->tokens);
+        memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)rows * sizeof *tokens);
         sequence->n_tokens += rows;
         weir_error        why = { 0 };
         const weir_status status = weir_runner_fill(runner, &work, &why);
@@ -164,7 +162,9 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
     weir_bandwidth before = { 0 }, after = { 0 };
     WEIR_TRY(begin_depth(b, options, row->depth, error));
     const int32_t grow = row->depth - b->base.n_tokens;
-    if (grow > 0) WEIR_TRY(options->synthetic_kv ? fill(b, &b->base, grow, error) : compute(b, &b->base, grow, false, error));
+    if (grow > 0)
+        WEIR_TRY(options->synthetic_kv ? weir_bench_fill(weir_engine_runner(b->engine), &b->base, b->tokens, grow, error)
+                                       : compute(b, &b->base, grow, false, error));
     WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
     WEIR_TRY(measure_decode(b, options, row, error));
     WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
@@ -192,7 +192,7 @@ static weir_status run_rows(bench *b, const weir_bench_options *options, weir_be
         out->n_rows++;
         if (progress != NULL) progress(row);
     }
-    out->bandwidth_median = summarise(medians, options->n_depths).median;
+    out->bandwidth_median = weir_bench_summarise(medians, options->n_depths).median;
     return WEIR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* engine/cli/bench.h - speed of a model at several depths, with the machine's bandwidth measured beside it. */
 #pragma once
 #include "engine/kv/sequence.h"
+#include "engine/schedule/runner.h"
 #include "engine/weir.h"
 
 enum { WEIR_BENCH_DEPTHS = 16 };
@@ -40,6 +41,11 @@ typedef struct weir_bench_report {
 /* `engine` has no service. `progress` (may be NULL) sees each row as it is done. */
 WEIR_MUST_CHECK weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options,
                                            void (*progress)(const weir_bench_row *row), weir_error *error);
+/* Sorts the rates. */
+weir_bench_rate weir_bench_summarise(double *rates, int32_t n);
+/* n rows of noise behind the sequence, without computing what stands before them; `tokens` [n] say nothing about them. */
+WEIR_MUST_CHECK weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n,
+                                            weir_error *error);
 /* Reading speed of the sequence's pages on disk; 0: none are there. Between steps. */
 WEIR_MUST_CHECK weir_status weir_bench_disk_speed(double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence,
                                                   weir_error *error);

@@ -188,6 +188,13 @@ static const weir_option bench_options[] = {
       .help =
           "Fill the KV rows of each depth with noise instead of computing a prompt that long, and measure no prompt: decoding at depths "
           "that would take too long to reach." },
+    { .name = "policies",
+      .value = "LIST",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a plain cache of --budget rows, in "
+              "turns of --gen "
+              "tokens (default: 128). --depth is the prompt, of noise." },
+    { .name = "pairs", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 64, .help = "Turns of each with --policies. Default: 7." },
     KEY_OPTION("chunk", "N", "batch.chunk"),
     { .name = "explain",
       .type = WEIR_OPTION_FLAG,

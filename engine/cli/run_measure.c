@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
-#include "engine/cli/bench.h"
+#include "engine/cli/bench_policies.h"
 #include "engine/cli/logits.h"
 #include "engine/cli/open.h"
 #include "engine/cli/print.h"
@@ -146,6 +146,7 @@ static int run_bench(const weir_engine *engine, const weir_arguments *arguments,
 
 int weir_run_bench(const weir_arguments *arguments)
 {
+    if (weir_argument_given(arguments, "policies")) return weir_run_bench_policies(arguments);
     weir_engine       *engine = NULL;
     weir_config        config = arguments->config;
     weir_bench_options options;
