@@ -1,11 +1,12 @@
 /* kernels/omp/kv_compact.c - kept rows to the front of their pages, in place.
  *
- * A unit is (segment, KV head, 8 columns of its pages); a column is one element of every row: a dim or a word of K, 4 bytes of V, a scale. One thread moves
- * a column's rows in ascending order: a row goes to a place that no later row comes from, so nothing waits and nothing is copied twice.
- * Cost: bound by memory; a line of K holds 16 or 32 rows of a column, so it is read and written once per tile. */
+ * A unit is (segment, KV head, COLUMNS columns of its pages); a column is one element of every row: a dim or a word of K, V's whole row (on devices its
+ * words), a scale. Kept rows that follow each other are moved together as far as both of their places lie in one tile: there a column's elements are
+ * next to each other. Pieces come in ascending order, and one thread moves all pieces of a column: a row goes to a place that no later row comes
+ * from, so nothing waits and nothing is copied twice. Cost: bound by memory; each tile is read and written once. */
 #include "kernels/omp/lanes.h"
 
-enum { COLUMNS = 8 };
+enum { COLUMNS = LANE_WIDTH == 1 ? 8 : 64 };
 
 #pragma omp declare target
 /* Where a column lies in a page: in tile 0 and row 0 of the tile, how far the next tile and the next row are, and the size of its elements. */
@@ -40,8 +41,10 @@ WEIR_INLINE side_columns columns_of_k(const weir_kv_format format, int64_t dim)
 WEIR_INLINE side_columns columns_of_v(const weir_kv_format format, int64_t dim, int64_t part)
 {
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
-    const int            code = layout.codes_step % 4 == 0 ? 4 : layout.codes_step % 2 == 0 ? 2 : 1;
-    const int            scale = weir_kv_scheme_of(format) == WEIR_KV_FLOAT8 ? 4 : 2;
+    const int            word = layout.codes_step % 4 == 0 ? 4 : layout.codes_step % 2 == 0 ? 2 : 1;
+    const int            code = LANE_WIDTH == 1 || layout.codes_step == 0 ? word : (int)layout.codes_step;
+    const int            part_scale = weir_kv_scheme_of(format) == WEIR_KV_FLOAT8 ? 4 : 2;
+    const int            scale = LANE_WIDTH == 1 || layout.scales_step == 0 ? part_scale : (int)layout.scales_step;
     return (side_columns){
         .n_codes = layout.codes_step / code,
         .n_scales = layout.scales_step / scale,
@@ -68,12 +71,49 @@ WEIR_INLINE char *row_at(void *const *pages, const column *c, int32_t row)
            token % WEIR_TILE_TOKENS * c->row_step;
 }
 
-/* Rows [first, end) of what is kept. */
-WEIR_INLINE void move_column(void *const *pages, const column *c, const int32_t *keep, int32_t first, int32_t end)
+/* Forward, as `to` lies before `from`: what a piece writes over was read. */
+WEIR_INLINE void copy_bytes(char *to, const char *from, int64_t n)
 {
-    for (int32_t i = first; i < end; i++) {
-        char *const       to = row_at(pages, c, i);
-        const char *const from = row_at(pages, c, keep[i]);
+    typedef struct {
+        char at[64];
+    } line;
+    typedef struct {
+        char at[32];
+    } half;
+    typedef struct {
+        char at[16];
+    } quarter;
+#define MOVE(type)                                                                                                                         \
+    {                                                                                                                                      \
+        type moved;                                                                                                                        \
+        __builtin_memcpy(&moved, from, sizeof moved);                                                                                      \
+        __builtin_memcpy(to, &moved, sizeof moved);                                                                                        \
+        to += sizeof moved, from += sizeof moved;                                                                                          \
+    }
+    for (; n >= 64; n -= 64) MOVE(line)
+    if (n & 32) MOVE(half)
+    if (n & 16) MOVE(quarter)
+    if (n & 8) MOVE(uint64_t)
+    if (n & 4) MOVE(uint32_t)
+    if (n & 2) MOVE(uint16_t)
+    if (n & 1) MOVE(char)
+#undef MOVE
+}
+
+/* Rows [from, from + n), of one tile, become rows [to, to + n) of another or of the same. */
+typedef struct piece {
+    int32_t from, to, n;
+} piece;
+
+WEIR_INLINE void move_piece(void *const *pages, const column *c, piece p)
+{
+    char       *to = row_at(pages, c, p.to);
+    const char *from = row_at(pages, c, p.from);
+    if (LANE_WIDTH > 1) { /* elements of a column lie side by side */
+        copy_bytes(to, from, p.n * c->row_step);
+        return;
+    }
+    for (int32_t i = 0; i < p.n; i++, to += c->row_step, from += c->row_step) {
         if (c->size == 4)
             *(uint32_t *)to = *(const uint32_t *)from;
         else if (c->size == 2)
@@ -81,6 +121,16 @@ WEIR_INLINE void move_column(void *const *pages, const column *c, const int32_t 
         else
             *to = *from;
     }
+}
+
+/* The piece that begins with the i-th kept row. */
+WEIR_INLINE piece piece_at(const int32_t *keep, int32_t i, int32_t end)
+{
+    const int32_t from = keep[i], source = WEIR_TILE_TOKENS - from % WEIR_TILE_TOKENS, target = WEIR_TILE_TOKENS - i % WEIR_TILE_TOKENS;
+    int32_t       most = source < target ? source : target, n = 1;
+    if (most > end - i) most = end - i;
+    while (n < most && keep[i + n] == from + n) n++;
+    return (piece){ .from = from, .to = i, .n = n };
 }
 
 /* The pair that pages of these rows have, and which of its columns a unit begins with. */
@@ -95,9 +145,13 @@ WEIR_INLINE void move_columns(void *const *pages, const moved_rows *rows, int64_
     const side_columns k = columns_of_k(rows->pair.k, key_dim);
     const side_columns v = columns_of_v(rows->pair.v, value_dim, weir_kv_v_part(rows->pair.k, key_dim));
     const int64_t      n_k = count_columns(&k), n = n_k + count_columns(&v);
-    for (int64_t index = first + tid; index < n && index < first + COLUMNS; index += LANE_THREADS) {
-        const column c = index < n_k ? column_at(&k, index) : column_at(&v, index - n_k);
-        move_column(pages, &c, rows->keep, rows->first, rows->end);
+    for (int32_t i = rows->first; i < rows->end;) {
+        const piece p = piece_at(rows->keep, i, rows->end);
+        i += p.n;
+        for (int64_t index = first + tid; p.from > p.to && index < n && index < first + COLUMNS; index += LANE_THREADS) {
+            const column c = index < n_k ? column_at(&k, index) : column_at(&v, index - n_k);
+            move_piece(pages, &c, p);
+        }
     }
 }
 #pragma omp end declare target
