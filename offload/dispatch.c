@@ -39,6 +39,7 @@ static const char *const op_names[WEIR_OP_COUNT] = {
     [WEIR_OP_KV_WRITE] = "kv_write",
     [WEIR_OP_KV_READ] = "kv_read",
     [WEIR_OP_KV_COMPACT] = "kv_compact",
+    [WEIR_OP_KEY_PRODUCTS] = "key_products",
     [WEIR_OP_ATTENTION] = "attention",
     [WEIR_OP_ATTENTION_MASS] = "attention_mass",
     [WEIR_OP_CONV1D] = "conv1d",
@@ -366,6 +367,11 @@ weir_status weir_kv_read(weir_stream *stream, const weir_kv_read_args *args)
 }
 
 weir_status weir_kv_compact(weir_stream *stream, const weir_kv_compact_args *args) { return run_op(stream, WEIR_OP_KV_COMPACT, args); }
+
+weir_status weir_key_products(weir_stream *stream, const weir_key_products_args *args)
+{
+    return run_op(stream, WEIR_OP_KEY_PRODUCTS, args);
+}
 
 weir_status weir_attention(weir_stream *stream, const weir_attention_args *args)
 {

@@ -61,6 +61,7 @@ WEIR_MUST_CHECK weir_status weir_add(weir_stream *stream, const weir_add_args *a
 WEIR_MUST_CHECK weir_status weir_kv_write(weir_stream *stream, const weir_kv_write_args *args);
 WEIR_MUST_CHECK weir_status weir_kv_read(weir_stream *stream, const weir_kv_read_args *args);
 WEIR_MUST_CHECK weir_status weir_kv_compact(weir_stream *stream, const weir_kv_compact_args *args);
+WEIR_MUST_CHECK weir_status weir_key_products(weir_stream *stream, const weir_key_products_args *args);
 WEIR_MUST_CHECK weir_status weir_attention(weir_stream *stream, const weir_attention_args *args);
 WEIR_MUST_CHECK weir_status weir_attention_mass(weir_stream *stream, const weir_attention_mass_args *args);
 WEIR_MUST_CHECK weir_status weir_conv1d(weir_stream *stream, const weir_conv1d_args *args);

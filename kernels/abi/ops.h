@@ -22,6 +22,7 @@ typedef enum weir_op {
     WEIR_OP_KV_WRITE,
     WEIR_OP_KV_READ,
     WEIR_OP_KV_COMPACT,
+    WEIR_OP_KEY_PRODUCTS,
     WEIR_OP_ATTENTION,
     WEIR_OP_ATTENTION_MASS,
     WEIR_OP_CONV1D,
@@ -241,6 +242,39 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
             }
         }
     return true;
+}
+
+/* Products with the keys of one KV head: out[v,i] = vectors[v] . K[n_past + i] + sum over f of lengths[v,f] * |pair f of K[n_past + i]|, where pair f is of
+ * dims (f, f + n_pairs), or (2f, 2f + 1) if interleaved. The segment's rows are at its slots n_past .. n_past + n_rows - 1, and are read open where it
+ * names an open page, coded otherwise, as in kv_read.
+ * shapes : out [n_vectors, out_stride], the first n_rows of each written; vectors [n_vectors, key_dim]; lengths [n_vectors, n_pairs] or NULL; 2 * n_pairs <=
+ *          key_dim
+ * order  : a slot's product does not depend on which others are asked for
+ * errors : EUNSUPPORTED if the format does not take the width, or for lengths where turbo's codes hide the pairs                       */
+typedef struct weir_key_products_args {
+    float                 *out;
+    const float           *vectors, *lengths;
+    const weir_kv_segment *rows; /* of one head; its first_row, first_head and logits are not looked at */
+    int64_t                n_vectors, out_stride, key_dim, n_pairs;
+    weir_kv_format         k_format;
+    weir_kv_sinks          sinks; /* V's format is not looked at */
+    bool                   is_interleaved;
+} weir_key_products_args;
+
+static inline const char *weir_key_products_reject(const weir_key_products_args *args)
+{
+    const weir_kv_format first = args->sinks.n_pages > 0 ? args->sinks.pair.k : args->k_format;
+    const char          *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
+    if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
+    if (why) return why;
+    const bool is_turbo = weir_kv_scheme_of(args->k_format) == WEIR_KV_TURBO || weir_kv_scheme_of(first) == WEIR_KV_TURBO;
+    return args->lengths && is_turbo ? "turbo's codes are of rotated keys: their pairs have no lengths" : NULL;
+}
+static inline bool weir_key_products_is_sound(const weir_key_products_args *args)
+{
+    return args->n_vectors >= 0 && args->n_pairs >= 0 && 2 * args->n_pairs <= args->key_dim && args->rows->n_past >= 0 &&
+           args->rows->n_rows >= 0 && args->rows->n_rows <= INT32_MAX - WEIR_TILE_TOKENS - args->rows->n_past &&
+           args->out_stride >= args->rows->n_rows;
 }
 
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's position (and p > position - window if window > 0)

@@ -324,6 +324,7 @@ _Pragma("clang diagnostic pop")
     return a * b + c;
 }
 #endif
+WEIR_INLINE lane_float lane_sqrt(lane_float x) { return __builtin_elementwise_sqrt(x); }
 WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select(a > b, a, b); }
 
 /* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion that could trap: any bits in, some bits out. */

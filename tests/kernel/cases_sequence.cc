@@ -198,6 +198,36 @@ Case kv_compact(const std::vector<int32_t> &n_rows, Kv kv, uint32_t percent, int
              { rows * percent / 50 / WEIR_PAGE_TOKENS * (double)kv.n_kv_heads * (double)bytes_of(kv), 0 } };
 }
 
+// Span: slots n_past .. n_past + n_rows - 1 of the first KV head. n_pairs 0: no lengths.
+struct Products {
+    int64_t n_vectors, n_pairs;
+    bool    is_interleaved = false;
+};
+
+Case key_products(Span span, Kv kv, Products p)
+{
+    kv.n_kv_heads = 1;
+    return { label("key_products", { p.n_vectors, p.n_pairs, p.is_interleaved, kv.key_dim }) + text_of({ span }) + "_" + name_of(kv),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_key_products_args>();
+                 const int64_t stride = span.n_rows + 5;
+                 *args = { b.output((size_t)(p.n_vectors * stride)),
+                           b.input((size_t)(p.n_vectors * kv.key_dim)),
+                           p.n_pairs > 0 ? b.input((size_t)(p.n_vectors * p.n_pairs)) : nullptr,
+                           kv_segments(b, { span }, kv, Use::Read),
+                           p.n_vectors,
+                           stride,
+                           kv.key_dim,
+                           p.n_pairs,
+                           kv.k_format,
+                           kv.sinks,
+                           p.is_interleaved };
+                 return args;
+             },
+             { (double)span.n_rows / WEIR_PAGE_TOKENS * (double)weir_kv_v_part(kv.k_format, kv.key_dim),
+               2 * (double)(span.n_rows * p.n_vectors * (kv.key_dim + p.n_pairs)) } };
+}
+
 // Every format on a width that it takes, K and V alike, and some mixed; rows that end within a page, at its end, and past it.
 std::vector<Kv> coded_formats()
 {
@@ -446,6 +476,18 @@ std::vector<Case> sequence_cases(weir_op op)
         cases.push_back(kv_compact({ 400 }, { 2, 64, 64, WEIR_KV_TURBO4, WEIR_KV_Q8_0, { { WEIR_KV_F16, WEIR_KV_F32 }, 1 } }, 30, 64));
         return cases;
     }
+    case WEIR_OP_KEY_PRODUCTS: {
+        std::vector<Case> cases = { key_products({ 1, 0 }, f16, { 1, 0 }), key_products({ 300, 37 }, f16, { 4, 16 }),
+                                    key_products({ 90, 64 }, f32, { 70, 16, true }),
+                                    key_products({ 70, 3 }, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 }, { 40, 288 }),
+                                    key_products({ 70, 3 }, { 1, 40, 24, WEIR_KV_F16, WEIR_KV_F16 }, { 3, 20 }) };
+        for (const Kv &kv : coded_formats()) {
+            const bool is_turbo = weir_kv_scheme_of(kv.k_format) == WEIR_KV_TURBO;
+            cases.push_back(key_products({ 100, 40 }, kv, { 3, is_turbo ? 0 : kv.key_dim / 2, kv.value_dim == 128 }));
+        }
+        for (const Kv &kv : formats_with_sinks()) cases.push_back(key_products({ 230, 0 }, kv, { 9, 0 }));
+        return cases;
+    }
     case WEIR_OP_ATTENTION: {
         std::vector<Case> cases = { attention({ { 1, 0 } }, { 4, f16 }),
                                     attention({ { 1, 31 }, { 1, 32 }, { 1, 63 }, { 1, 64 } }, { 4, f16 }),
@@ -529,6 +571,13 @@ std::vector<Case> sequence_benches(weir_op op)
         std::vector<Case> cases;
         for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4 })
             cases.push_back(kv_compact({ 8192 }, { 2, 256, 256, format, format }, 50, 0));
+        return cases;
+    }
+    case WEIR_OP_KEY_PRODUCTS: {
+        std::vector<Case> cases = { key_products({ 2176, 0 }, kv, { 64, 0 }), key_products({ 32768, 0 }, kv, { 4, 0 }) };
+        for (const auto format : { WEIR_KV_F16, WEIR_KV_Q8_0 })
+            for (const int64_t pairs : { 32, 128 })
+                cases.push_back(key_products({ 32768, 0 }, { 1, 256, 256, format, format }, { 4, pairs }));
         return cases;
     }
     case WEIR_OP_ATTENTION: {
