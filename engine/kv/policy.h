@@ -123,6 +123,14 @@ typedef struct weir_policy_tile {
 } weir_policy_tile;
 enum { WEIR_POLICY_TILE = 256 };
 
+/* out[v * stride + i] = vectors[v] . key of row first + i, and to it is added lengths[v] . the lengths of the key's rotated pairs. */
+typedef struct weir_policy_products {
+    int64_t      layer, head, first, n, n_vectors, stride;
+    const float *vectors; /* [n_vectors, key_dim] */
+    const float *lengths; /* [n_vectors, rotary_dim / 2], or NULL */
+    float       *out; /* [n_vectors, stride] */
+} weir_policy_products;
+
 /* What is there. */
 typedef struct weir_policy_rows {
     const int64_t *n_rows; /* [n_layers, n_kv_heads] */
@@ -131,6 +139,8 @@ typedef struct weir_policy_rows {
     int64_t        n_pinned; /* the first rows of every head that must stay */
     int64_t        n_prompt; /* the first rows of every head that are of the prompt; they stay with the option pin_prompt */
     weir_status (*read)(void *context, const weir_policy_tile *tile);
+    /* The products of keys as they lie, which is faster than reading them; EUNSUPPORTED, or NULL: they are made of what `read` gives. */
+    weir_status (*multiply)(void *context, const weir_policy_products *products);
     void *context;
 } weir_policy_rows;
 

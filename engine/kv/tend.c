@@ -18,6 +18,16 @@ static weir_status read_tile(void *context, const weir_policy_tile *tile)
     return weir_kv_read_rows(r->evictor, r->table, &stored, r->error);
 }
 
+static weir_status multiply(void *context, const weir_policy_products *products)
+{
+    const reading *const           r = context;
+    const weir_policy_shape *const shape = &r->keeping->shape;
+    const weir_kv_pairs            pairs = { .n = shape->rotary_dim / 2, .is_interleaved = shape->is_interleaved };
+    weir_policy_products           stored = *products;
+    stored.layer = r->keeping->layers[products->layer];
+    return weir_kv_multiply_rows(r->evictor, r->table, &stored, pairs, r->error);
+}
+
 static void count_rows(weir_keeping *k, const weir_kv_table *table, int64_t *longest)
 {
     const int64_t heads = k->shape.n_kv_heads;
@@ -76,6 +86,7 @@ weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const w
                                       .n_pinned = text->n_pinned,
                                       .n_prompt = prompt < sequence->n_computed ? prompt : sequence->n_computed,
                                       .read = read_tile,
+                                      .multiply = multiply,
                                       .context = &context };
     const weir_policy_budget budget = { .rows = k->allowed, .is_shared = options->split == WEIR_SPLIT_ADAPTIVE, .floor = options->floor };
     weir_budget_fill(k->allowed, k->policy, k->budget, longest, k->whole);

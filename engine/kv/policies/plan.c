@@ -91,7 +91,11 @@ weir_status policy_read(const policy_call *call, const policy_head *at, int64_t 
     WEIR_DASSERT(n > 0 && n <= WEIR_POLICY_TILE && first >= 0 && first + n <= at->n);
     const weir_policy_tile tile = { .layer = at->layer, .head = at->head, .first = first, .n = n, .keys = keys, .values = values };
     const weir_status      status = call->rows->read(call->rows->context, &tile);
-    if (status == WEIR_OK) return WEIR_OK;
+    return status == WEIR_OK ? WEIR_OK : policy_read_failed(call, at, status);
+}
+
+weir_status policy_read_failed(const policy_call *call, const policy_head *at, weir_status status)
+{
     return weir_error_set(call->error, status, "KV rows of layer %" PRId64 ", head %" PRId64 " cannot be read for eviction: %s", at->layer,
                           at->head, weir_status_text(status));
 }

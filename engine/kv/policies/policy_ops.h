@@ -100,6 +100,19 @@ size_t policy_scratch_size(size_t count, size_t size); /* of one such piece */
 /* Rows [first, first + n) of the head; keys or values may be NULL. */
 WEIR_MUST_CHECK weir_status policy_read(const policy_call *call, const policy_head *at, int64_t first, int64_t n, float *keys,
                                         float *values);
+/* The same failure for other ways to rows. */
+weir_status policy_read_failed(const policy_call *call, const policy_head *at, weir_status status);
+
+/* Room for rows that are read to be multiplied. */
+typedef struct policy_tile {
+    float *keys; /* [WEIR_POLICY_TILE, key_dim] */
+    float *lengths; /* [rotary_dim / 2] */
+} policy_tile;
+size_t      policy_multiply_scratch(const weir_policy_shape *shape);
+policy_tile policy_take_tile(policy_call *call);
+/* Fills products->out; layer and head are those of `at`. */
+WEIR_MUST_CHECK weir_status policy_multiply(const policy_call *call, const policy_head *at, const weir_policy_products *products,
+                                            const policy_tile *tile);
 
 /* Sums of 16 lanes in a fixed order: the compiler may vectorise them. */
 static inline float policy_add_lanes(const float lanes[16])

@@ -64,61 +64,56 @@ static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(f
 
 static int64_t n_offsets(const weir_policy_options *options) { return options->aggregate == WEIR_AGGREGATE_MAX ? TRI_OFFSETS : 1; }
 
+enum { PIECE = 1024 /* rows at a time, where several weights compete */ };
+
 size_t tri_raw_scratch(const weir_policy_options *options, const weir_policy_shape *shape)
 {
-    const int64_t group = shape->n_heads / shape->n_kv_heads, n_bands = shape->rotary_dim / 2;
-    return floats(group * n_offsets(options) * shape->key_dim) + floats(group * n_bands) + floats(WEIR_POLICY_TILE * shape->key_dim) +
-           floats(n_bands);
+    const int64_t n = shape->n_heads / shape->n_kv_heads * n_offsets(options);
+    return floats(n * shape->key_dim) + floats(n * (shape->rotary_dim / 2)) + floats(n * PIECE) + policy_multiply_scratch(shape);
 }
 
-/* One head's weights: [offsets, key_dim] and [bands]. */
-typedef struct judge {
-    const float *weights, *length;
-    int64_t      n_weights, dim, n_bands;
-    bool         has_trig;
-} judge;
-
-static float judge_key(const judge *by, const float *key, const float *lengths)
+/* Weights [group, offsets, key_dim] and lengths [group, offsets, bands] of the heads of `at`. */
+static void fill_weights(const policy_call *call, const policy_head *at, float *weights, float *lengths)
 {
-    const float apart = policy_dot(by->length, lengths, by->n_bands);
-    if (!by->has_trig) return apart;
-    float greatest = policy_dot(by->weights, key, by->dim);
-    for (int64_t i = 1; i < by->n_weights; i++) greatest = fmaxf(greatest, policy_dot(by->weights + i * by->dim, key, by->dim));
-    return greatest + apart;
+    const weir_policy_shape *const shape = &call->policy->shape;
+    const int64_t                  dim = shape->key_dim, group = policy_group(call->policy), n = n_offsets(&call->policy->options);
+    for (int64_t i = 0; i < group * n; i++) {
+        float *const weight = weights + i * dim;
+        tri_weights(call->policy, at->layer, at->head * group + i / n, call->rows->next_position, n > 1 ? (int)(i % n) : -1, weight,
+                    lengths + i * (shape->rotary_dim / 2));
+        for (int64_t d = 0; !call->policy->options.trig && d < dim; d++) weight[d] = 0;
+    }
 }
 
-static void band_lengths(float *out, const float *key, int64_t n_bands, bool is_interleaved)
+/* raw [group, n] of the greatest of products [group, offsets, PIECE] */
+static void take_greatest(float *raw, int64_t stride, const float *products, int64_t group, int64_t n_weights, int64_t n)
 {
-    if (is_interleaved)
-        for (int64_t f = 0; f < n_bands; f++) out[f] = sqrtf(key[2 * f] * key[2 * f] + key[2 * f + 1] * key[2 * f + 1]);
-    else
-        for (int64_t f = 0; f < n_bands; f++) out[f] = sqrtf(key[f] * key[f] + key[n_bands + f] * key[n_bands + f]);
+    for (int64_t m = 0; m < group; m++)
+        for (int64_t i = 0; i < n; i++) {
+            const float *const of_row = products + m * n_weights * PIECE + i;
+            float              greatest = of_row[0];
+            for (int64_t k = 1; k < n_weights; k++) greatest = fmaxf(greatest, of_row[k * PIECE]);
+            raw[m * stride + i] = greatest;
+        }
 }
 
 weir_status tri_raw(policy_call *call, const policy_head *at, float *raw)
 {
-    const weir_policy *const       policy = call->policy;
-    const weir_policy_shape *const shape = &policy->shape;
-    const int64_t                  dim = shape->key_dim, n_bands = shape->rotary_dim / 2, group = policy_group(policy);
-    const int64_t                  n_weights = n_offsets(&policy->options);
-    float *const                   weights = policy_scratch(call, floats(group * n_weights * dim));
-    float *const                   length = policy_scratch(call, floats(group * n_bands));
-    float *const                   tile = policy_scratch(call, floats(WEIR_POLICY_TILE * dim));
-    float *const                   key_lengths = policy_scratch(call, floats(n_bands));
-    for (int64_t m = 0; m < group; m++)
-        for (int64_t i = 0; i < n_weights; i++)
-            tri_weights(policy, at->layer, at->head * group + m, call->rows->next_position, n_weights > 1 ? (int)i : -1,
-                        weights + (m * n_weights + i) * dim, length + m * n_bands);
-    for (int64_t first = 0; first < at->n; first += WEIR_POLICY_TILE) {
-        const int64_t n = at->n - first < WEIR_POLICY_TILE ? at->n - first : WEIR_POLICY_TILE;
-        WEIR_TRY(policy_read(call, at, first, n, tile, NULL));
-        for (int64_t i = 0; i < n; i++) {
-            band_lengths(key_lengths, tile + i * dim, n_bands, shape->is_interleaved);
-            for (int64_t m = 0; m < group; m++) {
-                const judge by = { weights + m * n_weights * dim, length + m * n_bands, n_weights, dim, n_bands, policy->options.trig };
-                raw[m * at->n + first + i] = judge_key(&by, tile + i * dim, key_lengths);
-            }
-        }
+    const weir_policy_shape *const shape = &call->policy->shape;
+    const int64_t        group = policy_group(call->policy), n_weights = n_offsets(&call->policy->options), n_all = group * n_weights;
+    float *const         weights = policy_scratch(call, floats(n_all * shape->key_dim));
+    float *const         lengths = policy_scratch(call, floats(n_all * (shape->rotary_dim / 2)));
+    float *const         several = policy_scratch(call, floats(n_all * PIECE));
+    const policy_tile    tile = policy_take_tile(call);
+    weir_policy_products products = { .n = at->n, .n_vectors = n_all, .stride = at->n, .vectors = weights, .lengths = lengths, .out = raw };
+    fill_weights(call, at, weights, lengths);
+    if (n_weights == 1) return policy_multiply(call, at, &products, &tile);
+    products.stride = PIECE;
+    products.out = several;
+    for (; products.first < at->n; products.first += PIECE) {
+        products.n = at->n - products.first < PIECE ? at->n - products.first : PIECE;
+        WEIR_TRY(policy_multiply(call, at, &products, &tile));
+        take_greatest(raw + products.first, at->n, several, group, n_weights, products.n);
     }
     return WEIR_OK;
 }

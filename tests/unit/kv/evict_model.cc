@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -298,6 +299,38 @@ void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &list
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------------- */
+/* Products with the keys as they lie are those with the keys as they are read. */
+void Evict::expect_products(const Text &t, int64_t head)
+{
+    const Rows   &rows = t.heads[(size_t)head];
+    const int64_t n = (int64_t)rows.size(), n_vectors = 3, first = n > 1 ? (int64_t)(random_() % (uint64_t)n) : 0;
+    if (n == 0) return;
+    const int64_t      count = 1 + (int64_t)(random_() % (uint64_t)(n - first)), stride = count + 2;
+    std::vector<float> vectors(n_vectors * key_dim), lengths(n_vectors * key_dim / 2), out((size_t)(n_vectors * stride));
+    for (float &x : vectors) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
+    for (float &x : lengths) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
+    for (const bool with_lengths : { false, true }) {
+        const weir_kv_pairs        pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
+        const weir_policy_products p = { head / kv_heads, head % kv_heads, first,          count,
+                                         n_vectors,       stride,          vectors.data(), with_lengths ? lengths.data() : nullptr,
+                                         out.data() };
+        const weir_status          status = weir_kv_multiply_rows(evictor_, &t.table, &p, pairs, &error_);
+        if (with_lengths && status == WEIR_EUNSUPPORTED) continue; /* turbo */
+        ASSERT_EQ(status, WEIR_OK) << error_.text;
+        for (int64_t v = 0; v < n_vectors; v++)
+            for (int64_t i = 0; i < count; i++) {
+                const float *const key = rows[(size_t)(first + i)].k.data();
+                double             want = 0;
+                for (int64_t d = 0; d < key_dim; d++) want += (double)vectors[(size_t)(v * key_dim + d)] * (double)key[d];
+                for (int64_t f = 0; f < pairs.n; f++)
+                    want += (double)lengths[(size_t)(v * pairs.n + f)] *
+                            std::hypot((double)key[pairs.is_interleaved ? 2 * f : f],
+                                       (double)key[pairs.is_interleaved ? 2 * f + 1 : f + pairs.n]);
+                ASSERT_NEAR(out[(size_t)(v * stride + i)], want, 2e-3) << "row " << first + i << " of " << n << " of head " << head;
+            }
+    }
+}
+
 void Evict::expect_rows(const Text &t)
 {
     std::vector<float> k(WEIR_POLICY_TILE * key_dim), v(WEIR_POLICY_TILE * value_dim);
@@ -305,6 +338,7 @@ void Evict::expect_rows(const Text &t)
         const Rows   &rows = t.heads[(size_t)h];
         const int64_t n = (int64_t)rows.size();
         ASSERT_EQ(weir_kv_rows_at(&t.table, h), n) << "head " << h;
+        expect_products(t, h);
         for (int64_t first = 0; first < n;) { /* tiles of any length from any place */
             const int64_t          count = std::min<int64_t>(n - first, 1 + (int64_t)(random_() % WEIR_POLICY_TILE));
             const weir_policy_tile tile = { h / kv_heads, h % kv_heads, first, count, k.data(), v.data() };

@@ -78,6 +78,7 @@ class Evict : public ::testing::Test {
     weir_error                error_ = {};
 
   private:
+    void expect_products(const Text &t, int64_t head);
     void write(Text *t, int64_t head, int64_t n);
     /* Other for each head, row and number of rows that stay. */
     static std::vector<float> turned_key(int64_t head, int64_t row, int64_t n_keep);

@@ -69,6 +69,23 @@ TEST(PolicySnapKv, TilesGiveTheCausalProbabilitiesOfAllRows)
     }
 }
 
+/* Whoever holds the rows may multiply them. */
+TEST(PolicyProducts, KeepWhatRowsThatAreReadKeep)
+{
+    const Data data = random_data(2, 4, 2, 1200, 16, 71);
+    for (const char *const name : { "snapkv", "snapkv_original", "snapkv_decode", "rkv" }) {
+        std::vector<Floats> of_head;
+        for (const bool multiplies : { false, true }) {
+            Text text(data, name, "");
+            text.multiplies = multiplies;
+            text.forward(1200);
+            of_head.push_back(text.scores(1, 1, 100));
+        }
+        for (size_t j = 0; j < of_head[0].size(); j++)
+            if (std::isfinite(of_head[0][j])) ASSERT_NEAR(of_head[1][j], of_head[0][j], 1e-6) << name << " " << j;
+    }
+}
+
 TEST(PolicySnapKv, ATextThatCameWithoutItsQueriesKeepsWindowAndEarliest)
 {
     const Data data = random_data(1, 2, 1, 60, 8, 33);
@@ -123,18 +140,23 @@ std::vector<double> dense_redundancy(const Data &data, int64_t n, double tau)
 
 TEST(PolicyRkv, TilesGiveWhatTheWholeMatrixGives)
 {
-    for (const int64_t n : { 40, 256, 257, 620 }) {
+    for (const int64_t n : { 40, 256, 257, 620, 1100 }) {
         Data data = random_data(1, 2, 1, n, 8, 34);
         for (int64_t j = 5; j < n; j += 9) /* near duplicates, some far apart */
             for (int64_t d = 0; d < 8; d++) data.k[at(j * 8 + d)] = data.k[at((j % 40) * 8 + d)] * 1.5f + 0.01f * static_cast<float>(d);
-        Text text(data, "rkv", "");
-        text.forward(n);
-        Floats importance(at(n)), red(at(n));
-        text.within(0, 0, 20, [&](policy_call *call, const policy_head *where) {
-            return policy_rkv_parts(call, where, importance.data(), red.data());
-        });
-        const std::vector<double> want = dense_redundancy(data, n, 0.5);
-        for (int64_t j = 0; j < n; j++) ASSERT_NEAR(red[at(j)] / want[at(j)], 1, 1e-5) << n << " " << j;
+        for (const double tau : { 0.5, 0.9, 0.99999, -0.99 }) { /* of all rows, of some, of none, of the diagonal */
+            const std::vector<double> want = dense_redundancy(data, n, tau);
+            for (const bool multiplies : { false, true }) {
+                Text text(data, "rkv", "threshold=" + std::to_string(tau));
+                text.multiplies = multiplies;
+                text.forward(n);
+                Floats importance(at(n)), red(at(n));
+                text.within(0, 0, 20, [&](policy_call *call, const policy_head *where) {
+                    return policy_rkv_parts(call, where, importance.data(), red.data());
+                });
+                for (int64_t j = 0; j < n; j++) ASSERT_NEAR(red[at(j)] / want[at(j)], 1, 1e-5) << n << " " << j << " " << tau;
+            }
+        }
     }
 }
 

@@ -114,10 +114,12 @@ TEST(PolicyTri, TheFastFormIsTheExpandedOne)
         bool    is_interleaved;
     } const kinds[] = { { -1, false }, { -1, true }, { 16, false }, { 16, true } };
     for (const auto &kind : kinds)
-        for (const bool is_max : { false, true }) {
+        for (const int variant : { 0, 1, 2, 3 }) {
+            const bool        is_max = variant % 2 != 0;
             const Data        data = random_data(2, 4, 2, 300, 32, 51, kind.rotary, kind.is_interleaved);
             const Calibration calibration(data);
             Text              text(data, "triattention", is_max ? "aggregate=max" : "", calibration.get());
+            text.multiplies = variant / 2 != 0;
             text.forward(300);
             for (int64_t layer = 0; layer < 2; layer++)
                 for (int64_t g = 0; g < 2; g++)

@@ -148,9 +148,28 @@ weir_status Text::read(void *context, const weir_policy_tile *tile)
     return text->read_status;
 }
 
+weir_status Text::multiply(void *context, const weir_policy_products *p)
+{
+    const auto *const text = static_cast<const Text *>(context);
+    const auto       &d = text->data;
+    const int64_t     n_pairs = d.rotated() / 2;
+    const Ints       &held = text->held_[at(p->layer * d.kv_heads + p->head)];
+    for (int64_t v = 0; v < p->n_vectors; v++)
+        for (int64_t i = 0; i < p->n; i++) {
+            const float *const key = d.key(p->layer, p->head, held[at(p->first + i)]);
+            double             sum = 0;
+            for (int64_t k = 0; k < d.key_dim; k++) sum += (double)p->vectors[v * d.key_dim + k] * (double)key[k];
+            for (int64_t f = 0; p->lengths != nullptr && f < n_pairs; f++)
+                sum += (double)p->lengths[v * n_pairs + f] *
+                       std::hypot((double)key[d.is_interleaved ? 2 * f : f], (double)key[d.is_interleaved ? 2 * f + 1 : f + n_pairs]);
+            p->out[v * p->stride + i] = static_cast<float>(sum);
+        }
+    return text->read_status;
+}
+
 weir_policy_rows Text::rows(const std::vector<int64_t> &counts) const
 {
-    return { counts.data(), position_, 0, n_pinned, n_prompt, read, const_cast<Text *>(this) };
+    return { counts.data(), position_, 0, n_pinned, n_prompt, read, multiplies ? multiply : nullptr, const_cast<Text *>(this) };
 }
 
 void Text::forward(int64_t n_queries)

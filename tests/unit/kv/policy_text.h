@@ -71,6 +71,7 @@ class Text {
     std::vector<Ints>     demoted; /* positions, by the last plan */
     std::function<void()> on_read; /* called before every tile */
     weir_status           read_status = WEIR_OK;
+    bool                  multiplies = false; /* products are made without reading rows */
 
   private:
     std::vector<int64_t> row_counts() const;
@@ -78,6 +79,7 @@ class Text {
     std::vector<int64_t> spread(const std::vector<int64_t> &budget) const;
     void                 carry_out();
     static weir_status   read(void *context, const weir_policy_tile *tile);
+    static weir_status   multiply(void *context, const weir_policy_products *products);
 
     weir_policy          *policy_ = nullptr;
     std::vector<uint64_t> state_;
