@@ -1,5 +1,7 @@
 /* engine/kv/policies/policy_ops.h - what a policy is made of, and what all of them share. A method is mostly one function: scores of a head's rows. */
 #pragma once
+#include <string.h>
+
 #include "engine/kv/calibration.h"
 #include "engine/kv/policy.h"
 
@@ -131,6 +133,19 @@ static inline float policy_dot(const float *a, const float *b, int64_t n)
         for (int j = 0; j < 16; j++) lanes[j] += a[i + j] * b[i + j];
     for (int j = 0; i < n; i++, j++) lanes[j] += a[i] * b[i];
     return policy_add_lanes(lanes);
+}
+
+/* e^x for x <= 0, 0 below -87, relative error 2e-7; the compiler may vectorise it. e^x = 2^k e^r with |r| <= ln 2 / 2, and e^r by its series. */
+static inline float policy_weight(float x)
+{
+    const float    near = __builtin_rintf(x * 1.44269504f), k = near > -126.0f ? near : -126.0f;
+    const float    r = (x - k * 0.693145752f) - k * 1.42860677e-6f; /* ln 2 in two parts, the first without low bits */
+    const float    high = 1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040)));
+    const float    series = 1.0f + (r + r * r * (0.5f + r * (1.0f / 6 + r * high)));
+    const uint32_t bits = (uint32_t)((int32_t)k + 127) << 23;
+    float          power;
+    memcpy(&power, &bits, sizeof power);
+    return x < -87.0f ? 0.0f : series * power;
 }
 
 /* In place: the softmax over x [n]. The sum is taken in double. */

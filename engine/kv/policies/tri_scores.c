@@ -118,13 +118,47 @@ weir_status tri_raw(policy_call *call, const policy_head *at, float *raw)
     return WEIR_OK;
 }
 
+enum { LANES = 4 /* sums in a fixed order that the compiler may vectorise */ };
+
+/* Sums of x - shift and of its squares. */
+typedef struct moments {
+    double sum, squares;
+} moments;
+
+static moments moments_of(const float *x, int64_t n, double shift)
+{
+    double  sums[LANES] = { 0 }, squares[LANES] = { 0 };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            const double from = (double)x[i + k] - shift;
+            sums[k] += from;
+            squares[k] += from * from;
+        }
+    moments m = { (sums[0] + sums[2]) + (sums[1] + sums[3]), (squares[0] + squares[2]) + (squares[1] + squares[3]) };
+    for (; i < n; i++) {
+        const double from = (double)x[i] - shift;
+        m.sum += from;
+        m.squares += from * from;
+    }
+    return m;
+}
+
+/* About a first estimate of the mean, so that the squares lose nothing: doubles carry twice the digits of scores. */
 void tri_normalise(float *scores, const policy_head *at)
 {
-    const int64_t end = at->n - at->n_last, n = end - at->n_first;
-    double        sum = 0, squares = 0;
-    for (int64_t j = at->n_first; j < end; j++) sum += (double)scores[j];
-    const double mean = n > 0 ? sum / (double)n : 0;
-    for (int64_t j = at->n_first; j < end; j++) squares += ((double)scores[j] - mean) * ((double)scores[j] - mean);
-    const double deviation = n > 0 ? fmax(sqrt(squares / (double)n), 1e-6) : 1;
-    for (int64_t j = 0; j < at->n; j++) scores[j] = (float)(((double)scores[j] - mean) / deviation);
+    const int64_t n = at->n - at->n_last - at->n_first;
+    double        mean = 0, deviation = 1;
+    if (n > 0) {
+        const float *const first = scores + at->n_first;
+        const int64_t      n_estimate = n < 64 ? n : 64;
+        const double       shift = moments_of(first, n_estimate, 0).sum / (double)n_estimate;
+        const moments      m = moments_of(first, n, shift);
+        const double       from = m.sum / (double)n, variance = m.squares / (double)n - from * from;
+        mean = shift + from;
+        deviation = fmax(sqrt(variance > 0 ? variance : 0), 1e-6);
+        if (variance != variance) deviation = variance;
+    }
+    const double inverse = 1 / deviation;
+    for (int64_t j = 0; j < at->n; j++) scores[j] = (float)(((double)scores[j] - mean) * inverse);
 }

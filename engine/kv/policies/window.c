@@ -103,14 +103,38 @@ static weir_status find_logits(const window *w, int64_t n_block, int64_t first, 
     return WEIR_OK;
 }
 
+enum { LANES = 8 /* sums and maxima in a fixed order that the compiler may vectorise */ };
+
+static float greatest_of(float greatest, const float *x, int64_t n)
+{
+    float   lanes[LANES];
+    int64_t i = 0;
+    for (int k = 0; k < LANES; k++) lanes[k] = greatest;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) lanes[k] = x[i + k] > lanes[k] ? x[i + k] : lanes[k];
+    for (int k = 0; k < LANES; k++) greatest = lanes[k] > greatest ? lanes[k] : greatest;
+    for (; i < n; i++) greatest = x[i] > greatest ? x[i] : greatest;
+    return greatest;
+}
+
+/* Sum of e^(x - greatest). */
+static double sum_weights(const float *x, int64_t n, float greatest)
+{
+    double  lanes[LANES] = { 0 }, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) lanes[k] += (double)policy_weight(x[i + k] - greatest);
+    for (int k = 0; k < LANES; k++) sum += lanes[k];
+    for (; i < n; i++) sum += (double)policy_weight(x[i] - greatest);
+    return sum;
+}
+
 static void add_to_softmax(softmax *s, const float *logits, int64_t n)
 {
-    float greatest = s->greatest;
-    for (int64_t i = 0; i < n; i++) greatest = logits[i] > greatest ? logits[i] : greatest;
+    const float greatest = greatest_of(s->greatest, logits, n);
     if (greatest == -INFINITY) return;
-    double sum = s->sum * exp((double)s->greatest - (double)greatest);
-    for (int64_t i = 0; i < n; i++) sum += (double)expf(logits[i] - greatest);
-    *s = (softmax){ .greatest = greatest, .sum = sum };
+    const double before = s->sum * exp((double)s->greatest - (double)greatest);
+    *s = (softmax){ .greatest = greatest, .sum = before + sum_weights(logits, n, greatest) };
 }
 
 /* How many rows of the tile the query sees: all that are judged together, or up to its own. */
@@ -152,7 +176,7 @@ static void add_probabilities(const window *w, int64_t query, int64_t member, co
     const softmax *const s = &w->softmaxes[member * w->n_queries + query];
     const float          factor = (float)(1.0 / s->sum);
     float *const         out = sums + member * w->at->n + first;
-    for (int64_t i = 0; i < n; i++) out[i] += expf(logits[i] - s->greatest) * factor;
+    for (int64_t i = 0; i < n; i++) out[i] += policy_weight(logits[i] - s->greatest) * factor;
 }
 
 weir_status policy_window_sums(policy_call *call, const policy_head *at, int64_t n_last, bool is_group_max, float *sums, int64_t *n_queries)
