@@ -451,12 +451,13 @@ const weir_service_policy *weir_engine_policy(const weir_engine *engine)
     return weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL;
 }
 
-weir_status weir_engine_keep(const weir_engine *engine, weir_keeping **out, int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new,
-                             weir_error *error)
+weir_status weir_engine_keep(const weir_engine *engine, weir_keeping **out, const weir_service_policy *policy, int32_t n_texts,
+                             int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error)
 {
+    const weir_service_policy *const by = policy != NULL ? policy : &engine->policies.service;
     *out = NULL;
-    if (weir_policy_is_full(&engine->policies.service.options)) return WEIR_OK;
-    weir_keeping_options wish = weir_policies_wish(&engine->policies, rows, n_prompt, n_new);
+    if (weir_policy_is_full(&by->options)) return WEIR_OK;
+    weir_keeping_options wish = weir_policies_wish(by, rows, n_prompt, n_new);
     wish.n_texts = n_texts;
     return weir_keeping_open(out, &wish, engine->ledger, error);
 }

@@ -60,4 +60,4 @@ void                        weir_policies_close(weir_policies *policies);
 void                        weir_policies_turn(weir_policies *policies, const weir_model *model); /* the model's RoPE is known now */
 bool                        weir_policies_are_there(const weir_policies *policies);
 /* For one sequence of so many rows. */
-weir_keeping_options weir_policies_wish(const weir_policies *policies, int64_t rows, int32_t n_prompt, int32_t n_new);
+weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64_t rows, int32_t n_prompt, int32_t n_new);

@@ -143,7 +143,7 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     plan->kv_peak = 0;
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
-    const weir_keeping_options wish = weir_policies_wish(parts->policies, rows, 0, (int32_t)parts->config->batch.chunk);
+    const weir_keeping_options wish = weir_policies_wish(&parts->policies->service, rows, 0, (int32_t)parts->config->batch.chunk);
     weir_keeping_size          size;
     WEIR_TRY(weir_keeping_measure(&size, &wish, error));
     plan->kv_peak = size.peak;

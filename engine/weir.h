@@ -96,9 +96,10 @@ struct weir_ledger   *weir_engine_ledger(const weir_engine *engine);
 struct weir_stream   *weir_engine_stream(const weir_engine *engine);
 /* What policies have to know of the model; NULL: no layer keeps rows of the whole text. */
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);
-/* The policy of [kv.policy] for n_texts sequences of so many rows, n_prompt of them their prompt, in steps of at most n_new; NULL: every row stays. */
-WEIR_MUST_CHECK weir_status weir_engine_keep(const weir_engine *engine, struct weir_keeping **out, int32_t n_texts, int32_t rows,
-                                             int32_t n_prompt, int32_t n_new, weir_error *error);
+/* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them their prompt, in steps of at most n_new; *out NULL: every
+ * row stays. */
+WEIR_MUST_CHECK weir_status weir_engine_keep(const weir_engine *engine, struct weir_keeping **out, const weir_service_policy *policy,
+                                             int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error);
 
 #ifdef __cplusplus
 }

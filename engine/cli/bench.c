@@ -118,7 +118,7 @@ static weir_status begin_depth(bench *b, const weir_bench_options *options, int3
     b->keeping = NULL;
     b->n_prompt = depth;
     if (depth == 0) return WEIR_OK;
-    WEIR_TRY(weir_engine_keep(b->engine, &b->keeping, 2, depth + options->n_generate, depth, n_new, error));
+    WEIR_TRY(weir_engine_keep(b->engine, &b->keeping, NULL, 2, depth + options->n_generate, depth, n_new, error));
     if (b->keeping == NULL) return WEIR_OK;
     weir_sequence_clear(&b->base);
     b->base.keeping = weir_keeping_begin(b->keeping, 0, depth, 0);

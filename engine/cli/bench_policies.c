@@ -80,9 +80,10 @@ static weir_status open_keeping(paired *p, const weir_policy_options *policy, we
                                               .n_texts = 1,
                                               .n_new = weir_runner_limits_of(p->runner)->rows,
                                               .n_prompt = p->options->depth };
-    int64_t                          peak;
+    weir_keeping_size                size;
     wish.shape.max_rows = weir_policy_bench_tokens(p->options);
-    WEIR_TRY(weir_keeping_measure(&row->memory_bytes, &peak, &wish, error));
+    WEIR_TRY(weir_keeping_measure(&size, &wish, error));
+    row->memory_bytes = size.bytes;
     wish.n_texts = 2;
     return weir_keeping_open(&p->keeping, &wish, weir_engine_ledger(p->engine), error);
 }

@@ -198,7 +198,8 @@ static const weir_option bench_options[] = {
     KEY_OPTION("chunk", "N", "batch.chunk"),
     { .name = "explain",
       .type = WEIR_OPTION_FLAG,
-      .help = "Print which kernel runs each op, and why the ones before it do not, and exit." },
+      .help = "Print which kernel runs each op, and why the ones before it do not, and what each KV policy costs to show what it has to "
+              "see; and exit." },
     { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object instead of a table." },
 };
 GROUP(bench, "Measurement");

@@ -23,10 +23,10 @@ typedef struct weir_perplexity {
 } weir_perplexity;
 
 /* The file is tokenised whole and cut into windows of `window` tokens, the rest dropped; each runs from an empty state and scores its tokens
- * 1 .. window - 1. Window 0: one stream of as many tokens as the file has and the engine's window takes. With a KV policy it may drop rows after every 64 tokens. `engine`
- * has no service. */
+ * 1 .. window - 1. Window 0: one stream of as many tokens as the file has and the engine's window takes. With a KV policy it may drop rows after every 64 tokens, and when
+ * it does is its own option, or with `every` > 0 whenever a head has so many rows too many. `engine` has no service. */
 WEIR_MUST_CHECK weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window,
-                                                 weir_error *error);
+                                                 int32_t every, weir_error *error);
 
 /* The file as ids, to be freed. */
 WEIR_MUST_CHECK weir_status weir_eval_tokens(weir_ids *out, size_t *n_bytes, const weir_engine *engine, const char *path,

@@ -185,7 +185,9 @@ weir_status weir_matrix_save(const weir_matrix *matrix, weir_error *error)
 }
 
 /* ---- what people look at -------------------------------------------------------------------------------------------- */
-static const char *const columns[] = { "accuracy", "low", "high", "perplexity", "kept", "evicted", "bytes", "seconds" };
+static const char *const columns[] = {
+    "accuracy", "low", "high", "perplexity", "kept", "evicted", "bytes", "tokens_per_second", "text_tokens_per_second", "seconds"
+};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static weir_status write_csv(const weir_matrix *m, weir_error *error)

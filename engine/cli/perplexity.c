@@ -84,11 +84,23 @@ static weir_status score_window(scorer *s, const weir_engine *engine, weir_seque
     return WEIR_OK;
 }
 
-static weir_status score_windows(scorer *s, const weir_engine *engine, const weir_ids *ids, bool is_stream, weir_error *error)
+/* Methods that act at the end of prompts only are asked every so many rows past the budget. */
+static weir_status open_keeping(weir_keeping **out, const weir_engine *engine, int32_t window, int32_t every, weir_error *error)
+{
+    const weir_service_policy *const configured = weir_engine_policy(engine);
+    if (every == 0 || configured == NULL) return weir_engine_keep(engine, out, NULL, 1, window, 0, PIECE, error);
+    weir_service_policy policy = *configured;
+    policy.options.every = every;
+    policy.options.trigger = WEIR_TRIGGER_SLACK;
+    return weir_engine_keep(engine, out, &policy, 1, window, 0, PIECE, error);
+}
+
+static weir_status score_windows(scorer *s, const weir_engine *engine, const weir_ids *ids, bool is_stream, int32_t every,
+                                 weir_error *error)
 {
     weir_sequence sequence = { 0 };
     weir_keeping *keeping = NULL;
-    WEIR_TRY(weir_engine_keep(engine, &keeping, 1, s->n, 0, PIECE, error));
+    WEIR_TRY(open_keeping(&keeping, engine, s->n, every, error));
     weir_status status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
                                             weir_model_recurrent_bytes(weir_engine_model(engine)), error);
     s->n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab;
@@ -104,7 +116,8 @@ static weir_status score_windows(scorer *s, const weir_engine *engine, const wei
     return status;
 }
 
-weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window, weir_error *error)
+weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine, const char *path, int32_t window, int32_t every,
+                                 weir_error *error)
 {
     const int32_t most = weir_engine_plan_of(engine)->window;
     scorer        s = { .n = window };
@@ -117,7 +130,7 @@ weir_status weir_eval_perplexity(weir_perplexity *out, const weir_engine *engine
     if (status == WEIR_OK && (ids.count < (size_t)s.n || s.n < 2))
         status =
             weir_error_set(error, WEIR_EINVAL, "%s: %zu tokens, fewer than one window of %d", path, ids.count, (int)(s.n < 2 ? 2 : s.n));
-    if (status == WEIR_OK) status = score_windows(&s, engine, &ids, window == 0, error);
+    if (status == WEIR_OK) status = score_windows(&s, engine, &ids, window == 0, every, error);
     if (status == WEIR_OK) summarise(out, &s, ids.count, n_bytes);
     weir_ids_free(&ids);
     return status;

@@ -55,7 +55,7 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
     if (config.model.context == 0 && !is_stream) config.model.context = window;
     const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
-    const weir_status status = weir_eval_perplexity(&result, engine, weir_argument(arguments, "text"), window, &error);
+    const weir_status status = weir_eval_perplexity(&result, engine, weir_argument(arguments, "text"), window, 0, &error);
     weir_engine_close(engine);
     if (status != WEIR_OK) return weir_fail(status, &error);
     if (weir_argument_given(arguments, "json")) return weir_print_json(perplexity_json(&result, &config, by_position));

@@ -12,6 +12,8 @@
 static const char default_policies[] =
     "full;sinks;h2o:recent=16;scissorhands;snapkv:window=16;rkv;tova;keydiff;knorm;expected;lagkv:lag=32;random";
 
+enum { EVERY = 64 };
+
 typedef struct run {
     const char *items, *text;
     int32_t     limit, window;
@@ -34,6 +36,13 @@ static weir_status open_engine(weir_engine **engine, const weir_config *config, 
     return weir_engine_open(engine, &(weir_engine_options){ .config = config, .with_service = with_service }, error);
 }
 
+/* Wall time, of this machine with whatever else it does: what a policy costs by itself is measured by bench --policies. */
+static void put_speed(json_t *out, const char *name, double n_tokens, int64_t start)
+{
+    const double seconds = (double)(weir_clock_ns() - start) * 1e-9;
+    (void)json_object_set_new(out, name, json_real(seconds > 0 ? n_tokens / seconds : 0));
+}
+
 static weir_status answer(json_t *out, const run *r, const weir_matrix_cell *cell, weir_error *error)
 {
     weir_engine   *engine = NULL;
@@ -42,6 +51,7 @@ static weir_status answer(json_t *out, const run *r, const weir_matrix_cell *cel
     configure(&config, r, cell, cell->budget > 0 ? cell->budget : 1 << 20);
     WEIR_TRY(open_engine(&engine, &config, true, error));
     const bool        by_percent = cell->budget == 0 && strcmp(cell->policy, "full") != 0;
+    const int64_t     start = weir_clock_ns();
     const weir_status status = weir_eval_retrieval_within(&result, engine, r->items, r->limit, by_percent ? cell->percent : 0, error);
     if (status == WEIR_OK) {
         (void)json_object_set_new(out, "accuracy", json_real(result.n_items > 0 ? result.score / result.n_items : 0));
@@ -50,13 +60,14 @@ static weir_status answer(json_t *out, const run *r, const weir_matrix_cell *cel
         (void)json_object_set_new(out, "kept", json_integer(result.n_kept));
         (void)json_object_set_new(out, "evicted", json_integer(result.n_evicted));
         (void)json_object_set_new(out, "bytes", json_integer(result.kv_bytes));
+        put_speed(out, "tokens_per_second", (double)((result.n_kept + result.n_evicted) * result.n_items), start);
     }
     weir_retrieval_free(&result);
     weir_engine_close(engine);
     return status;
 }
 
-/* Methods that act at the end of prompts only are asked every 64 tokens of a text. */
+/* Methods that act at the end of prompts only are asked every EVERY tokens of a text. */
 static weir_status score(json_t *out, const run *r, const weir_matrix_cell *cell, weir_error *error)
 {
     weir_engine    *engine = NULL;
@@ -65,13 +76,14 @@ static weir_status score(json_t *out, const run *r, const weir_matrix_cell *cell
     configure(&config, r, cell, cell->budget > 0 ? cell->budget : (int64_t)r->window * cell->percent / 100);
     config.batch.max_sequences = 1;
     if (config.model.context == 0) config.model.context = r->window;
-    if (strstr(cell->options, "every=") == NULL && config.kv.policy.budget > 0) {
-        const size_t n = strlen(config.kv.policy.options);
-        (void)snprintf(config.kv.policy.options + n, sizeof config.kv.policy.options - n, "%severy=64,trigger=slack", n > 0 ? "," : "");
-    }
     WEIR_TRY(open_engine(&engine, &config, false, error));
-    const weir_status status = weir_eval_perplexity(&result, engine, r->text, r->window, error);
-    if (status == WEIR_OK) (void)json_object_set_new(out, "perplexity", json_real(result.perplexity));
+    const int32_t     every = strstr(cell->options, "every=") == NULL ? EVERY : 0;
+    const int64_t     start = weir_clock_ns();
+    const weir_status status = weir_eval_perplexity(&result, engine, r->text, r->window, every, error);
+    if (status == WEIR_OK) {
+        (void)json_object_set_new(out, "perplexity", json_real(result.perplexity));
+        put_speed(out, "text_tokens_per_second", (double)result.n_scored, start);
+    }
     weir_engine_close(engine);
     return status;
 }

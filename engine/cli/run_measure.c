@@ -159,9 +159,10 @@ int weir_run_bench(const weir_arguments *arguments)
     if (code != WEIR_EXIT_OK) return code;
     const double load_seconds = (double)(weir_clock_ns() - start) * 1e-9;
     if (weir_argument_given(arguments, "explain")) {
-        weir_buffer       text = { 0 };
-        weir_error        error = { 0 };
-        const weir_status status = weir_bench_explain(&text, engine, &error);
+        weir_buffer text = { 0 };
+        weir_error  error = { 0 };
+        weir_status status = weir_bench_explain(&text, engine, &error);
+        if (status == WEIR_OK) status = weir_policies_explain(&text, engine, &error);
         code = status == WEIR_OK ? weir_print(&text) : weir_fail(status, &error);
         weir_buffer_free(&text);
     } else {

@@ -156,6 +156,7 @@ void weir_keeping_close(weir_keeping *keeping)
 }
 
 const weir_policy *weir_keeping_policy(const weir_keeping *keeping) { return keeping->policy; }
+size_t             weir_keeping_bytes(const weir_keeping *keeping) { return keeping->bytes + keeping->policy_bytes; }
 int64_t            weir_keeping_peak(const weir_keeping *keeping) { return keeping->shape.max_rows; }
 
 /* ---- a sequence ------------------------------------------------------------------------------------------------------------ */

@@ -39,6 +39,7 @@ typedef struct weir_keeping_size {
 WEIR_MUST_CHECK weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_options *options, weir_error *error);
 void                        weir_keeping_close(weir_keeping *keeping); /* NULL-safe */
 const weir_policy          *weir_keeping_policy(const weir_keeping *keeping);
+size_t                      weir_keeping_bytes(const weir_keeping *keeping); /* on the account http */
 /* Rows of one head, at most, if weir_tend follows every step and those after the prompt have one row: shape.max_rows or fewer. */
 int64_t weir_keeping_peak(const weir_keeping *keeping);
 

@@ -77,6 +77,17 @@ void   weir_policy_digest(const weir_policy *policy, uint64_t out[2]);
 size_t weir_policy_state_bytes(const weir_policy *policy);
 size_t weir_policy_scratch_bytes(const weir_policy *policy); /* of weir_policy_plan_rows */
 
+/* What observing costs beside attention, over all layers: counts from the needs alone. */
+typedef struct weir_policy_price {
+    bool    sees_mass, sees_all_queries; /* attention to every row; queries before rotation */
+    int64_t window; /* the last queries that are kept, 0: none */
+    bool    reads_keys, reads_values; /* when it prunes */
+    bool    reads_prompt_keys_again; /* a second pass over K for pieces of prompts */
+    double  step_bytes, step_flops; /* of a decoded token beside n_rows rows of each head */
+    double  prompt_flops; /* of a prompt's row that sees n_rows */
+} weir_policy_price;
+weir_policy_price weir_policy_price_of(const weir_policy *policy, int64_t n_rows);
+
 /* ---- state ------------------------------------------------------------------------------------------------------------ */
 
 /* The state of a sequence without rows; begins every independent text. */

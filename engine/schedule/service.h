@@ -134,11 +134,13 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
 } weir_service_stats;
 
 typedef struct weir_service_sequence { /* one that has a slot */
-    int64_t job;
-    int32_t choice, tokens; /* tokens: those whose rows are in memory */
-    int32_t client;
-    int64_t bytes; /* pages (shared ones count for each), open rows, state, ids, table */
-    int64_t kv_bytes, kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
+    int64_t     job;
+    int32_t     choice, tokens; /* tokens: those whose rows are in memory */
+    int32_t     client;
+    int64_t     bytes; /* pages (shared ones count for each), open rows, state, ids, table */
+    int64_t     kv_bytes, kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
+    const char *kv_policy; /* its name; NULL: every row stays */
+    int64_t     kv_budget, n_live, n_evicted, policy_bytes; /* rows in the mean of layers and heads; what the request's policy takes */
 } weir_service_sequence;
 
 /* How requests may let go of rows (engine/kv/keeping.h). */

@@ -448,6 +448,26 @@ static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
     return pages.others / per_block * (int64_t)weir_kv_block_room(spec) + pages.sinks / per_block * (int64_t)weir_kv_sink_block_room(spec);
 }
 
+static weir_service_sequence seen_of(const choice *c)
+{
+    const weir_sequence *const sequence = c->sequence;
+    weir_service_sequence      seen = { .job = c->job->serial,
+                                        .choice = c->index,
+                                        .tokens = sequence->n_computed,
+                                        .client = c->job->request.client,
+                                        .bytes = (int64_t)weir_sequence_bytes(sequence),
+                                        .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
+                                        .kv_claim = c->job->choice_bytes };
+    if (sequence->keeping == NULL) return seen;
+    const weir_keeping_count rows = weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    seen.kv_policy = c->job->usage.kv_policy;
+    seen.kv_budget = c->job->usage.kv_budget;
+    seen.n_live = rows.live;
+    seen.n_evicted = rows.evicted;
+    seen.policy_bytes = (int64_t)weir_keeping_bytes(c->job->keeping);
+    return seen;
+}
+
 void weir_service_publish(weir_service *service)
 {
     pthread_mutex_lock(&service->lock);
@@ -455,13 +475,7 @@ void weir_service_publish(weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        service->seen[service->n_seen++] = (weir_service_sequence){ .job = c->job->serial,
-                                                                    .choice = c->index,
-                                                                    .tokens = c->sequence->n_computed,
-                                                                    .client = c->job->request.client,
-                                                                    .bytes = (int64_t)weir_sequence_bytes(c->sequence),
-                                                                    .kv_bytes = (int64_t)weir_sequence_kv_bytes(c->sequence),
-                                                                    .kv_claim = c->job->choice_bytes };
+        service->seen[service->n_seen++] = seen_of(c);
     }
     const weir_kv_pages free = free_pages(service);
     const int64_t       per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);

@@ -80,6 +80,19 @@ static void write_kv(weir_json_out *json, const weir_service_info *info, const w
     write_number(json, "recurrent_bytes_per_sequence", info->recurrent_bytes);
 }
 
+static void write_policy(weir_json_out *json, const weir_service_sequence *s)
+{
+    weir_json_key(json, "policy");
+    weir_json_open(json, '{');
+    weir_json_key(json, "name");
+    weir_json_string(json, s->kv_policy);
+    write_number(json, "budget", s->kv_budget);
+    write_number(json, "live", s->n_live);
+    write_number(json, "evicted", s->n_evicted);
+    write_number(json, "bytes", s->policy_bytes);
+    weir_json_close(json, '}');
+}
+
 static void write_sequences(weir_json_out *json, const weir_service_sequence *sequences, int32_t n)
 {
     weir_json_key(json, "sequences");
@@ -91,6 +104,7 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
         write_number(json, "tokens", s->tokens);
         write_number(json, "bytes", s->bytes);
         write_number(json, "kv_bytes", s->kv_bytes);
+        if (s->kv_policy != NULL) write_policy(json, s);
         weir_json_close(json, '}');
     }
     weir_json_close(json, ']');

@@ -370,6 +370,8 @@ TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
     const std::string csv = read("m/results.csv");
     EXPECT_SAYS(csv, "f16,full,\"\",100%,,,,");
     EXPECT_SAYS(csv, "q8_0,sinks,\"\",64,");
+    EXPECT_SAYS(csv, ",tokens_per_second,text_tokens_per_second,seconds,");
+    EXPECT_SAYS(lines, "\"text_tokens_per_second\":");
     EXPECT_SAYS(read("m/perplexity-f16.svg"), "<svg");
     EXPECT_FALSE(std::filesystem::exists(path("m/accuracy-f16.svg")));
     (void)put("m/results.jsonl", lines.substr(0, lines.find('\n', lines.size() / 2) + 1)); /* as if it had been stopped */

@@ -159,7 +159,8 @@ class ConstructedPolicy : public ::testing::Test {
         if (is_asked_before) prompt.push_back(text.pairs[1].key);
         (void)follow(full->get(), prompt, 64);
         weir_keeping *keeping = nullptr;
-        EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, 1, 1024, static_cast<int32_t>(prompt.size()), 64, engine_.error()), WEIR_OK)
+        EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, nullptr, 1, 1024, static_cast<int32_t>(prompt.size()), 64, engine_.error()),
+                  WEIR_OK)
             << what << ": " << engine_.text();
         if (keeping == nullptr) return 0;
         cut.get()->keeping = weir_keeping_begin(keeping, 0, static_cast<int32_t>(prompt.size()), 0);

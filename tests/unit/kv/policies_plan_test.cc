@@ -456,4 +456,23 @@ TEST(PolicyTurn, ThereAndBackIsTheSameRow)
     }
 }
 
+/* ---- what observing costs ---- */
+TEST(PolicyPrice, FollowsFromWhatHasToBeSeen)
+{
+    const Data data = random_data(2, 4, 2, 64, 16, 5);
+    const auto price = [&](const char *name, int64_t rows) { return weir_policy_price_of(Text(data, name, "").policy(), rows); };
+    const weir_policy_price sinks = price("sinks", 100), h2o = price("h2o", 100), snapkv = price("snapkv", 100), tova = price("tova", 100);
+    EXPECT_EQ(sinks.step_bytes + sinks.step_flops + sinks.prompt_flops, 0);
+    EXPECT_FALSE(sinks.reads_keys || sinks.sees_mass || sinks.reads_prompt_keys_again);
+    EXPECT_TRUE(h2o.sees_mass && h2o.reads_prompt_keys_again && !h2o.reads_keys);
+    EXPECT_EQ(h2o.step_bytes, 24.0 * 2 * 4 * 100) << "layers, query heads, rows";
+    EXPECT_EQ(price("h2o", 200).step_bytes, 2 * h2o.step_bytes);
+    EXPECT_EQ(h2o.prompt_flops, (2.0 * 16 + 24) * 2 * 4 * 100);
+    EXPECT_TRUE(tova.sees_mass && !tova.reads_prompt_keys_again) << "the last row has logits";
+    EXPECT_EQ(snapkv.window, 64);
+    EXPECT_EQ(snapkv.step_bytes, 2.0 * 2 * 4 * 16 * sizeof(float)) << "a query of each head, read and written";
+    EXPECT_EQ(price("snapkv", 200).step_bytes, snapkv.step_bytes);
+    EXPECT_TRUE(snapkv.reads_keys && !snapkv.reads_values);
+}
+
 } // namespace

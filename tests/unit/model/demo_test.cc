@@ -80,7 +80,7 @@ TEST(Perplexity, IsTheReferences)
         const std::string   path = std::string("models/weir-demo/eval/") + json_string_value(json_object_get(want, "file"));
         if (json_integer_value(json_object_get(want, "window")) != 512 || !std::filesystem::exists(path)) continue;
         weir_perplexity got;
-        ASSERT_EQ(weir_eval_perplexity(&got, engine.get(), path.c_str(), 512, engine.error()), WEIR_OK) << engine.text();
+        ASSERT_EQ(weir_eval_perplexity(&got, engine.get(), path.c_str(), 512, 0, engine.error()), WEIR_OK) << engine.text();
         EXPECT_EQ(got.n_scored, json_integer_value(json_object_get(want, "scored"))) << path;
         const double perplexity = json_real_value(json_object_get(want, "ppl")),
                      bits = json_real_value(json_object_get(want, "bits_per_byte"));

@@ -48,7 +48,7 @@ class Oracle : public ::testing::Test {
         ASSERT_EQ(
             weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()), weir_engine_ledger(engine_.get()), engine_.error()),
             WEIR_OK);
-        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, 2, 512, n_prompt, 64, engine_.error()), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, nullptr, 2, 512, n_prompt, 64, engine_.error()), WEIR_OK) << engine_.text();
     }
     void close()
     {

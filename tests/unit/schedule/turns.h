@@ -86,7 +86,7 @@ class Uninterrupted {
         const auto n_prompt = (int32_t)prompt.size();
         Answer     answer;
         if (keeping_ == nullptr) {
-            EXPECT_EQ(weir_engine_keep(engine_, &keeping_, 1, 512, 511, 64, &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_engine_keep(engine_, &keeping_, nullptr, 1, 512, 511, 64, &error_), WEIR_OK) << error_.text;
             sequence_.keeping = weir_keeping_begin(keeping_, 0, n_prompt, n_pinned);
         } else {
             EXPECT_TRUE(weir_keeping_turn(sequence_.keeping, sequence_.n_computed, n_prompt));

@@ -1,4 +1,8 @@
 // KV policies over the wire: what a request asks for, what its reply says, and what is refused.
+#include <unistd.h>
+
+#include <regex>
+
 #include "tests/unit/serve/engine_fixture.h"
 
 namespace {
@@ -42,6 +46,26 @@ TEST_F(Policy, AReplySaysWhatWent)
     const std::string stream = ask(",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"stream\":true,\"stream_options\":{\"include_usage\":true}");
     EXPECT_NE(stream.find("x-weir-kv-policy: sinks"), std::string::npos) << stream;
     EXPECT_GT(number(stream, "evicted"), 100) << stream;
+}
+
+TEST_F(Policy, MemoryTellsWhatRunningTextsLet)
+{
+    open({ "memory.host=128MiB" });
+    const std::string body = chat(",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"stream\":true");
+    const int         fd = http::post(weir_server_port(server_), "/v1/chat/completions",
+                                      std::regex_replace(body, std::regex("\"max_tokens\":12"), "\"max_tokens\":1500"));
+    std::string       memory;
+    (void)http::read_text(fd, "data:");
+    for (int i = 0; i < 4000 && number(memory, "evicted") <= 100; i++) { // until its prompt was read
+        memory = request("GET", "/v1/memory", "");
+        (void)usleep(5000);
+    }
+    ASSERT_NE(memory.find("\"policy\":{\"name\":\"sinks\",\"budget\":64,\"live\":"), std::string::npos) << memory;
+    EXPECT_LE(number(memory, "live"), 128) << memory;
+    EXPECT_GE(number(memory, "live"), 64) << memory;
+    EXPECT_GT(number(memory, "evicted"), 100) << memory;
+    EXPECT_GT(number(memory.substr(memory.find("\"evicted\"")), "bytes"), 1000) << memory;
+    close(fd);
 }
 
 TEST_F(Policy, TheServersPolicyIsForRequestsThatNameNone)

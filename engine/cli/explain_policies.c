@@ -1,0 +1,66 @@
+/* engine/cli/explain_policies.c - bench --explain: what each KV policy has to see, and what showing it costs. */
+#include <stdio.h>
+
+#include "engine/cli/bench_policies.h"
+#include "engine/kv/keeping.h"
+
+static weir_status print_price(weir_buffer *out, const weir_policy *policy, size_t bytes, int64_t budget)
+{
+    const weir_policy_price          p = weir_policy_price_of(policy, budget);
+    const weir_policy_options *const options = weir_policy_options_of(policy);
+    char                             sees[96], every[24];
+    (void)snprintf(every, sizeof every, options->every > 0 ? "%d" : "prompts", (int)options->every);
+    int n = snprintf(sees, sizeof sees, "%s%s", p.sees_mass ? "attention " : "", p.sees_all_queries ? "all queries " : "");
+    if (p.window > 0) n += snprintf(sees + n, sizeof sees - (size_t)n, "last %d queries ", (int)p.window);
+    (void)snprintf(sees + n, sizeof sees - (size_t)n, "%s%s", p.reads_keys ? "keys " : "", p.reads_values ? "values " : "");
+    return weir_buffer_format(out, "  %-16s %-34s %9.3f %9.3f %8s %14.1f %9s %9.2f\n", weir_policy_name(options),
+                              sees[0] != '\0' ? sees : "nothing", p.step_bytes * 1e-6, p.step_flops * 1e-6,
+                              p.reads_prompt_keys_again ? "yes" : "no", p.prompt_flops * 1e-6, every, (double)bytes * 1e-6);
+}
+
+/* One with statistics that are not there says so. */
+static weir_status print_policy(weir_buffer *out, const weir_service_policy *model, const weir_policy_options *options, int64_t budget,
+                                int64_t rows)
+{
+    weir_error           why = { 0 };
+    weir_policy         *policy = NULL;
+    size_t               bytes;
+    weir_keeping_size    size;
+    weir_keeping_options wish = { .policy = options,
+                                  .budget = budget,
+                                  .shape = model->shape,
+                                  .layers = model->layers,
+                                  .calibration = model->calibration,
+                                  .n_texts = 1,
+                                  .n_new = 1,
+                                  .n_prompt = (int32_t)rows };
+    wish.shape.max_rows = rows;
+    weir_status status = weir_policy_open(&policy, options, &wish.shape, model->calibration, &why);
+    if (status == WEIR_OK) status = weir_keeping_measure(&size, &wish, &why);
+    status = status == WEIR_OK ? print_price(out, policy, size.bytes, budget)
+                               : weir_buffer_format(out, "  %-16s %s\n", weir_policy_name(options), why.text);
+    weir_policy_close(policy);
+    return status;
+}
+
+weir_status weir_policies_explain(weir_buffer *out, const weir_engine *engine, weir_error *error)
+{
+    const weir_service_policy *const model = weir_engine_policy(engine);
+    const int64_t                    window = weir_engine_plan_of(engine)->window;
+    if (model == NULL) return WEIR_OK;
+    const int64_t wanted = model->budget > 0 ? model->budget : 2048, budget = wanted < window ? wanted : window;
+    weir_status   status = weir_buffer_format(out,
+                                              "KV policies with their own options, beside %lld rows of each head after a prompt of %lld: "
+                                                "what they see, what a decoded token and a "
+                                                "row of the prompt cost more, the tokens between prunings, memory for one text\n"
+                                                "  %-16s %-34s %9s %9s %8s %14s %9s %9s\n",
+                                              (long long)budget, (long long)window, "policy", "sees", "MB/token", "MFLOP", "K again",
+                                              "MFLOP/prompt", "every", "MB");
+    const char   *name, *summary;
+    for (size_t i = 0; status == WEIR_OK && (name = weir_policy_at(i, &summary)) != NULL; i++) {
+        weir_policy_options options;
+        status = weir_policy_options_default(&options, name, error);
+        if (status == WEIR_OK && !weir_policy_is_full(&options)) status = print_policy(out, model, &options, budget, window);
+    }
+    return status == WEIR_ENOMEM ? weir_error_set(error, status, "no memory for the explanation") : status;
+}
