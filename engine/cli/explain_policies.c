@@ -24,7 +24,6 @@ static weir_status print_policy(weir_buffer *out, const weir_service_policy *mod
 {
     weir_error           why = { 0 };
     weir_policy         *policy = NULL;
-    size_t               bytes;
     weir_keeping_size    size;
     weir_keeping_options wish = { .policy = options,
                                   .budget = budget,
