@@ -44,6 +44,9 @@ static const char *const op_names[WEIR_OP_COUNT] = {
     [WEIR_OP_ATTENTION_MASS] = "attention_mass",
     [WEIR_OP_CONV1D] = "conv1d",
     [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
+    [WEIR_OP_CODA_QUERIES] = "coda_queries",
+    [WEIR_OP_CODA_COMBINE] = "coda_combine",
+    [WEIR_OP_CODA_WRITE] = "coda_write",
 };
 
 const char *weir_op_name(weir_op op) { return op >= 0 && op < WEIR_OP_COUNT ? op_names[op] : "unknown"; }
@@ -397,3 +400,18 @@ weir_status weir_gated_delta_rule(weir_stream *stream, const weir_gated_delta_ru
     WEIR_DASSERT(args->n_k_heads > 0 && args->n_v_heads % args->n_k_heads == 0);
     return run_op(stream, WEIR_OP_GATED_DELTA_RULE, args);
 }
+
+weir_status weir_coda_queries(weir_stream *stream, const weir_coda_queries_args *args)
+{
+    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 &&
+                 fits(args->n_rows, args->q_stride, args->n_heads * args->head_dim));
+    return run_op(stream, WEIR_OP_CODA_QUERIES, args);
+}
+
+weir_status weir_coda_combine(weir_stream *stream, const weir_coda_combine_args *args)
+{
+    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->dst != args->src);
+    return run_op(stream, WEIR_OP_CODA_COMBINE, args);
+}
+
+weir_status weir_coda_write(weir_stream *stream, const weir_coda_write_args *args) { return run_op(stream, WEIR_OP_CODA_WRITE, args); }

@@ -66,6 +66,9 @@ WEIR_MUST_CHECK weir_status weir_attention(weir_stream *stream, const weir_atten
 WEIR_MUST_CHECK weir_status weir_attention_mass(weir_stream *stream, const weir_attention_mass_args *args);
 WEIR_MUST_CHECK weir_status weir_conv1d(weir_stream *stream, const weir_conv1d_args *args);
 WEIR_MUST_CHECK weir_status weir_gated_delta_rule(weir_stream *stream, const weir_gated_delta_rule_args *args);
+WEIR_MUST_CHECK weir_status weir_coda_queries(weir_stream *stream, const weir_coda_queries_args *args);
+WEIR_MUST_CHECK weir_status weir_coda_combine(weir_stream *stream, const weir_coda_combine_args *args);
+WEIR_MUST_CHECK weir_status weir_coda_write(weir_stream *stream, const weir_coda_write_args *args);
 
 #ifdef __cplusplus
 }

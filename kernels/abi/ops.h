@@ -5,6 +5,7 @@
  * D model width, H query heads, G KV heads, hd head width. All activations are f32. Accumulation is f32 (ref: f64).
  * A row's result never depends on which other rows share the call. */
 #pragma once
+#include "kernels/abi/coda.h"
 #include "kernels/abi/dtype.h"
 #include "kernels/abi/kv_format.h"
 #include "kernels/abi/kv_page.h"
@@ -27,6 +28,9 @@ typedef enum weir_op {
     WEIR_OP_ATTENTION_MASS,
     WEIR_OP_CONV1D,
     WEIR_OP_GATED_DELTA_RULE,
+    WEIR_OP_CODA_QUERIES,
+    WEIR_OP_CODA_COMBINE,
+    WEIR_OP_CODA_WRITE,
     WEIR_OP_COUNT
 } weir_op;
 
@@ -391,6 +395,43 @@ typedef struct weir_gated_delta_rule_args {
     int64_t                       n_segments, n_k_heads, n_v_heads, key_dim, value_dim, qkv_stride, ab_stride;
     bool                          tiled_heads;
 } weir_gated_delta_rule_args;
+
+/* Differential attention (Ye et al. 2024; CoDA-GQA-L): every query head asks twice, as it is (signal) and turned by angles of its own (noise), and both
+ * attend to the same keys and values: a call of attention with 2 H query heads reads K and V once. These two stand around it.
+ *
+ * Queries: dst[t, g, 0 .. H/G - 1, :] = q[t, heads of g, :], then the same turned: pairs (2i, 2i + 1) of head h by theta[h, i], whatever pairs RoPE has
+ * shapes : q [T, H, hd] rotated, q_stride; dst [T, G, 2 H/G, hd] contiguous, not aliased; theta [H, hd / 2], radians              */
+typedef struct weir_coda_queries_args {
+    float       *dst;
+    const float *q, *theta;
+    int64_t      n_rows, n_heads, n_kv_heads, head_dim, q_stride;
+} weir_coda_queries_args;
+
+/* r[t, h, :] = signal - sigmoid(lambda[t, h] + bias[h]) * noise; dst = r / sqrt(mean(r^2) + eps) * weight, or r where weight is NULL
+ * shapes : src [T, G, 2 H/G, hd] contiguous; dst [T, H, hd] contiguous, not aliased; lambda [T, H], lambda_stride; bias [H]; weight [hd]    */
+typedef struct weir_coda_combine_args {
+    float       *dst;
+    const float *src, *lambda, *bias, *weight;
+    int64_t      n_rows, n_heads, n_kv_heads, head_dim, lambda_stride;
+    float        eps;
+} weir_coda_combine_args;
+
+/* New rows into the ring of each sequence; those that leave it are judged by the banks (kernels/abi/coda.h). */
+typedef struct weir_coda_segment {
+    void   *state; /* weir_coda_view, updated in place */
+    int32_t first_row, n_rows;
+    bool
+        is_step; /* n_rows is 1: the row pushes out the oldest before it is attended, and its gate slows blending. Else rows of a block, that were
+                        attended together: of those that leave, the banks see candidates, chosen by their gates */
+} weir_coda_segment;
+
+/* shapes : k, v [T, G, hd] inside rows of their strides, keys rotated; gates [T], before the sigmoid                                */
+typedef struct weir_coda_write_args {
+    const float             *k, *v, *gates;
+    const weir_coda_layer   *layer;
+    const weir_coda_segment *segments;
+    int64_t                  n_segments, k_stride, v_stride, gate_stride;
+} weir_coda_write_args;
 
 /* ---- the kernel table ---------------------------------------------------------------------------------------- */
 typedef struct weir_caps { /* what a kernel may ask about the machine; filled once at start */

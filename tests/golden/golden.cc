@@ -226,7 +226,7 @@ std::vector<int32_t> Tensors::integers(const std::string &name) const
     const weir_tensor *const tensor = find(name);
     if (tensor == nullptr || tensor->dtype != WEIR_I32) return {};
     std::vector<int32_t> out(tensor->bytes / sizeof(int32_t));
-    memcpy(out.data(), tensor->data, tensor->bytes);
+    if (!out.empty()) memcpy(out.data(), tensor->data, tensor->bytes);
     return out;
 }
 

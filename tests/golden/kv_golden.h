@@ -19,6 +19,7 @@ struct KvFile {
 
 void run_attention(KvFile *file); /* attn  */
 void run_codec(KvFile *file);     /* codec */
+void run_coda(KvFile *file);      /* coda */
 void run_policy(KvFile *file);    /* policy */
 
 } // namespace golden

@@ -95,8 +95,9 @@ void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
 
 std::vector<Case> parity_cases(weir_op op)
 {
-    const std::vector<Case> cases = rowwise_cases(op);
-    return cases.empty() ? sequence_cases(op) : cases;
+    std::vector<Case> cases = rowwise_cases(op);
+    if (cases.empty()) cases = sequence_cases(op);
+    return cases.empty() ? coda_cases(op) : cases;
 }
 
 std::vector<Case> bench_cases(weir_op op)

@@ -10,6 +10,7 @@ std::vector<Case> rowwise_cases(weir_op op);
 std::vector<Case> rowwise_benches(weir_op op);
 std::vector<Case> sequence_cases(weir_op op);
 std::vector<Case> sequence_benches(weir_op op);
+std::vector<Case> coda_cases(weir_op op);
 
 std::string label(const char *op, std::initializer_list<int64_t> numbers);
 std::string suffix(Fill fill);

@@ -132,6 +132,16 @@ TEST(Stored, EveryCodecAgrees)
     EXPECT_EQ(counts.skipped, 3); /* when KIVI codes its rows, sketches of residuals, a book of 1 bit */
 }
 
+TEST(Stored, EveryCodaCaseAgrees)
+{
+    golden::Counts counts;
+    counts.filter = "kv/coda_";
+    golden::run_kv(kv, &counts);
+    EXPECT_EQ(counts.failed, 0);
+    EXPECT_EQ(counts.passed, 73);
+    EXPECT_EQ(counts.skipped, 1); /* gradients */
+}
+
 TEST(Stored, WhatNothingRunsIsSkippedByName)
 {
     golden::Counts counts;
@@ -329,7 +339,7 @@ TEST_F(Runner, AttentionValuesThatAreNotThereFail)
 {
     copy(kv, "index.json");
     const golden::Counts counts = run(golden::run_kv);
-    EXPECT_EQ(counts.failed, 3); /* attn, codec, policy */
+    EXPECT_EQ(counts.failed, 7); /* attn, codec, policy, four of CoDA */
     EXPECT_EQ(counts.passed, 0);
     EXPECT_EQ(run(golden::run_kv, "kv/policy/").failed, 1);
     EXPECT_EQ(run(golden::run_kv, "kv/pack/").failed, 0);

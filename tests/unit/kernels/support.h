@@ -22,6 +22,7 @@
 extern "C" {
 #define WEIR_REF(op) extern const weir_kernel weir_kernel_ref_##op;
 WEIR_EACH_OP(WEIR_REF)
+WEIR_REF(coda_write)
 #undef WEIR_REF
 }
 

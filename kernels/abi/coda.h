@@ -1,0 +1,233 @@
+/* kernels/abi/coda.h - the bounded memory of an attention layer for one sequence (CoDA-GQA-L, Maio 2026): a ring of the latest rows, a bank of rows kept
+ * as they came, a bank of prototypes that rows are blended into; where everything lies.
+ *
+ *   slot   0 .. window - 1: the ring | n_exact slots of the exact bank | n_summary slots of the summary bank
+ *   row    of the pages: where a slot's key and value are. The slots in use have rows 0 .. n_rows - 1, in the order of their first use, so attention
+ *          reads them as it reads any paged text: densely, without a mask. The other slots have the rows behind, whose contents count: routing sees
+ *          unused prototypes, and a first write blends with what was there.
+ * A state is one block of memory without pointers, copied to fork, save and restore it: weir_coda_head, then arrays at multiples of 64 bytes. Pages are
+ * those of kv_page.h in f32, f16 or bf16, [KV head][page]. Keys are rotated to their own positions once and never again. */
+#pragma once
+#include <math.h>
+
+#include "kernels/abi/convert.h"
+#include "kernels/abi/kv_format.h"
+
+/* Dimensions whose rotation is slow: prototypes hold these of a key only, as blending keys of different positions is sound where phases hardly differ. */
+typedef enum weir_coda_band {
+    WEIR_CODA_UPPER_HALF, /* head_dim / 2 and on: right for interleaved pairs, and what the published package does for every layout */
+    WEIR_CODA_SLOW_PAIRS, /* of pairs (i, i + head_dim / 2): i >= head_dim / 4 */
+} weir_coda_band;
+
+/* What the states of a layer share. */
+typedef struct weir_coda_layer {
+    int64_t        n_kv_heads, head_dim; /* of keys and values */
+    int32_t        window, n_exact, n_summary; /* slots */
+    int32_t        least_exact, least_summary; /* in use from the start; the rest is opened as the text grows ... */
+    int64_t        growth; /* ... all of it after so many tokens; <= 0: as needed */
+    int32_t        exact_candidates, summary_candidates; /* of the rows that leave the ring together, at most; 0: none of them */
+    float          exact_gate, summary_gate; /* least write gates */
+    float          hit, novelty; /* mean cosine of values: from `hit` on the same, below `novelty` new */
+    bool           is_gated; /* or every gate is 1 and passes */
+    bool           refreshes; /* a hit overwrites what it hit */
+    bool           founds; /* the first row of a prototype becomes it, whatever the rate */
+    bool           is_compat; /* candidates as the published package finds them: kernels/abi/coda_choice.h */
+    weir_coda_band band;
+    weir_kv_format format; /* F32, F16, BF16 */
+    const float   *rates; /* [n_kv_heads] of blending: sigmoid of the layer's parameter */
+} weir_coda_layer;
+
+typedef enum weir_coda_count {
+    WEIR_CODA_EVICTIONS, /* rows that left the ring */
+    WEIR_CODA_GATED_OUT, /* judged by the exact bank, below its gate */
+    WEIR_CODA_HITS,
+    WEIR_CODA_INSERTS,
+    WEIR_CODA_OVERWRITES,
+    WEIR_CODA_UPDATES, /* of prototypes: blocks count prototypes, steps rows */
+    WEIR_CODA_FOUNDED,
+    WEIR_CODA_EXACT_FRUSTRATED,
+    WEIR_CODA_SUMMARY_FRUSTRATED,
+    WEIR_CODA_EXACT_OPENED,
+    WEIR_CODA_SUMMARY_OPENED,
+    WEIR_CODA_COUNTS
+} weir_coda_count;
+
+typedef struct weir_coda_head {
+    int64_t position; /* of the next token */
+    int32_t first_recent, n_recent; /* slot of the oldest in the ring, once it is full; else 0 */
+    int32_t n_open_exact, n_open_summary;
+    int32_t n_rows; /* slots in use */
+    int32_t reserved;
+    int64_t counts[WEIR_CODA_COUNTS];
+} weir_coda_head;
+
+typedef struct weir_coda_state {
+    weir_coda_head *head;
+    int64_t        *used_at; /* [n_exact] position of the row that last found the slot */
+    int32_t        *rows; /* [slots] */
+    float          *gates; /* [window] */
+    char           *pages; /* [n_kv_heads][n_pages] of page_bytes */
+    int64_t         n_pages, page_bytes, n_slots;
+    size_t          bytes; /* of all */
+} weir_coda_state;
+
+static inline int64_t weir_coda_slots(const weir_coda_layer *layer) { return (int64_t)layer->window + layer->n_exact + layer->n_summary; }
+
+static inline const char *weir_coda_reject(const weir_coda_layer *layer)
+{
+    if (layer->format != WEIR_KV_F32 && layer->format != WEIR_KV_F16 && layer->format != WEIR_KV_BF16)
+        return "CoDA states are f32, f16 or bf16";
+    if (layer->n_kv_heads < 1 || layer->head_dim < 2 || layer->head_dim % 2 != 0 || layer->head_dim > 512 || layer->n_kv_heads > 1 << 12)
+        return "CoDA: heads do not fit";
+    if (layer->window < 1 || layer->window > 1 << 24 || layer->n_exact < 0 || layer->n_exact > 1 << 20 || layer->n_summary < 0 ||
+        layer->n_summary > 1 << 20)
+        return "CoDA: slots do not fit";
+    if (layer->least_exact < 0 || layer->least_exact > layer->n_exact || layer->least_summary < 0 ||
+        layer->least_summary > layer->n_summary)
+        return "CoDA: more slots are open than there are";
+    return NULL;
+}
+
+/* The arrays of a state in its memory, 64-byte aligned; NULL: only the sizes. The layer was not rejected. */
+static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void *memory)
+{
+    weir_coda_state state;
+    size_t          at = 0;
+    memset(&state, 0, sizeof state);
+    state.n_slots = weir_coda_slots(layer);
+    state.n_pages = (state.n_slots + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    state.page_bytes = weir_kv_bytes(layer->format, layer->format, layer->head_dim, layer->head_dim);
+#define PLACE(field, type, count)                                                                                                          \
+    do {                                                                                                                                   \
+        state.field = memory ? (type *)((char *)memory + at) : NULL;                                                                       \
+        at = (at + (size_t)(count) * sizeof(type) + 63) / 64 * 64;                                                                         \
+    } while (0)
+    PLACE(head, weir_coda_head, 1);
+    PLACE(used_at, int64_t, layer->n_exact);
+    PLACE(rows, int32_t, state.n_slots);
+    PLACE(gates, float, layer->window);
+    PLACE(pages, char, layer->n_kv_heads *state.n_pages *state.page_bytes);
+#undef PLACE
+    state.bytes = at;
+    return state;
+}
+
+/* What the published package counts for a state: keys, values, unit vectors for routing, gates, flags and times, n_bytes for an element. */
+static inline int64_t weir_coda_package_bytes(const weir_coda_layer *layer, int64_t n_bytes)
+{
+    const int64_t slots = weir_coda_slots(layer), low = layer->head_dim - layer->head_dim / 2;
+    return n_bytes * layer->n_kv_heads * (2 * slots * layer->head_dim + layer->n_exact * layer->head_dim + layer->n_summary * low) +
+           4 * (int64_t)layer->window + slots + 8 * (int64_t)layer->n_exact;
+}
+
+/* ---- low band --------------------------------------------------------------------------------------------------------- */
+static inline bool weir_coda_is_low(const weir_coda_layer *layer, int64_t dim)
+{
+    const int64_t half = layer->head_dim / 2;
+    return layer->band == WEIR_CODA_UPPER_HALF ? dim >= half : dim % half >= half / 2;
+}
+static inline int64_t weir_coda_low_dims(const weir_coda_layer *layer)
+{
+    const int64_t half = layer->head_dim / 2;
+    return layer->band == WEIR_CODA_UPPER_HALF ? layer->head_dim - half : 2 * (half - half / 2);
+}
+/* Prototypes have fewer dimensions: their keys are longer by as much, so that logits keep their size. */
+static inline float weir_coda_energy(const weir_coda_layer *layer)
+{
+    return (float)sqrt((double)layer->head_dim / (double)weir_coda_low_dims(layer));
+}
+
+/* ---- elements ---------------------------------------------------------------------------------------------------------- */
+static inline float weir_coda_load(weir_kv_format format, const char *base, int64_t index)
+{
+    uint16_t bits;
+    float    value;
+    if (format == WEIR_KV_F32) {
+        memcpy(&value, base + index * 4, sizeof value);
+        return value;
+    }
+    memcpy(&bits, base + index * 2, sizeof bits);
+    return format == WEIR_KV_BF16 ? weir_bf16_to_f32(bits) : weir_f16_to_f32(bits);
+}
+static inline void weir_coda_store(weir_kv_format format, char *base, int64_t index, float value)
+{
+    const uint16_t bits = format == WEIR_KV_BF16 ? weir_bf16_from_f32(value) : weir_f16_from_f32(value);
+    if (format == WEIR_KV_F32)
+        memcpy(base + index * 4, &value, sizeof value);
+    else
+        memcpy(base + index * 2, &bits, sizeof bits);
+}
+
+/* Element index of a row's dimension inside its page, K or V. */
+static inline int64_t weir_coda_index(const weir_coda_layer *layer, weir_kv_side side, int64_t row, int64_t dim)
+{
+    const int64_t token = row % WEIR_PAGE_TOKENS, n = layer->head_dim;
+    return side == WEIR_KV_K ? weir_page_k(token, dim, n) : weir_page_v(token, n, n) + dim;
+}
+static inline char *weir_coda_page(const weir_coda_state *state, int64_t head, int64_t row)
+{
+    return state->pages + (head * state->n_pages + row / WEIR_PAGE_TOKENS) * state->page_bytes;
+}
+/* [n_kv_heads, head_dim] of a row, out of its pages or into them. */
+static inline void weir_coda_read(const weir_coda_layer *layer, const weir_coda_state *state, weir_kv_side side, int64_t row, float *out)
+{
+    for (int64_t h = 0; h < layer->n_kv_heads; h++)
+        for (int64_t d = 0; d < layer->head_dim; d++)
+            out[h * layer->head_dim + d] =
+                weir_coda_load(layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d));
+}
+static inline void weir_coda_put(const weir_coda_layer *layer, const weir_coda_state *state, weir_kv_side side, int64_t row,
+                                 const float *in)
+{
+    for (int64_t h = 0; h < layer->n_kv_heads; h++)
+        for (int64_t d = 0; d < layer->head_dim; d++)
+            weir_coda_store(layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d),
+                            in[h * layer->head_dim + d]);
+}
+
+/* ---- slots -------------------------------------------------------------------------------------------------------------- */
+/* A state without tokens. The banks are zero: contents to begin with are put there afterwards, slot by slot. */
+static inline void weir_coda_reset(const weir_coda_layer *layer, void *memory)
+{
+    const weir_coda_state state = weir_coda_view(layer, memory);
+    memset(memory, 0, state.bytes);
+    state.head->n_open_exact = layer->least_exact;
+    state.head->n_open_summary = layer->least_summary;
+    for (int64_t slot = 0; slot < state.n_slots; slot++) state.rows[slot] = (int32_t)slot;
+}
+
+static inline bool weir_coda_is_used(const weir_coda_state *state, int64_t slot) { return state->rows[slot] < state->head->n_rows; }
+
+/* The slot is in use from now on: it changes rows, contents and all, with the unused slot that has the first row behind those in use. */
+static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_state *state, int64_t slot)
+{
+    if (weir_coda_is_used(state, slot)) return;
+    const int32_t to = state->head->n_rows++, from = state->rows[slot];
+    int64_t       other = 0;
+    while (state->rows[other] != to) other++;
+    if (from == to) return;
+    state->rows[other] = from;
+    state->rows[slot] = to;
+    for (int64_t h = 0; h < layer->n_kv_heads; h++)
+        for (int64_t d = 0; d < layer->head_dim; d++)
+            for (int side = WEIR_KV_K; side <= WEIR_KV_V; side++) {
+                char *const a = weir_coda_page(state, h, from), *const b = weir_coda_page(state, h, to);
+                const int64_t i = weir_coda_index(layer, (weir_kv_side)side, from, d),
+                              j = weir_coda_index(layer, (weir_kv_side)side, to, d);
+                const float x = weir_coda_load(layer->format, a, i), y = weir_coda_load(layer->format, b, j);
+                weir_coda_store(layer->format, a, i, y);
+                weir_coda_store(layer->format, b, j, x);
+            }
+}
+
+/* Opens up to `n` more slots of a bank with `least` at the start and `most` in all, as far as the length of the text allows; returns how many. */
+static inline int32_t weir_coda_open_slots(const weir_coda_layer *layer, int32_t *n_open, int32_t least, int32_t most, int64_t position,
+                                           int32_t n)
+{
+    const double  share = layer->growth <= 0 ? 1.0 : log(1.0 + (double)position) / log(1.0 + (double)layer->growth);
+    const int32_t limit = least + (int32_t)((double)(most - least) * (share < 1.0 ? share : 1.0));
+    const int32_t more = limit - *n_open < n ? limit - *n_open : n;
+    if (more <= 0) return 0;
+    *n_open += more;
+    return more;
+}

@@ -1,0 +1,216 @@
+/* kernels/abi/coda_choice.h - the least of many keys, in one of two orders.
+ *
+ * Sorted: ascending, ties by index. As found: the order in which torch.topk on a CPU leaves them, which depends on the sort of libstdc++ (its heap
+ * selection for few of many, else its selection by partition); layers in `compat` mode take their candidates in that order, as the published package
+ * does, because which of them come first decides what is kept. That is all it is for: nothing is right about the order. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct weir_coda_choice {
+    int64_t key;
+    int32_t index;
+} weir_coda_choice;
+
+/* Gates, the greatest first: a key that falls as the gate grows. */
+static inline int64_t weir_coda_gate_key(float gate)
+{
+    uint32_t bits;
+    __builtin_memcpy(&bits, &gate, sizeof bits);
+    const uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+    return -(int64_t)ordered;
+}
+
+/* ---- sorted ------------------------------------------------------------------------------------------------------------- */
+static inline bool weir_coda_is_before(const weir_coda_choice *a, const weir_coda_choice *b)
+{
+    return a->key < b->key || (a->key == b->key && a->index < b->index);
+}
+
+static inline void weir_coda_sift(weir_coda_choice *heap, int64_t n, int64_t at)
+{
+    const weir_coda_choice value = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && weir_coda_is_before(&heap[child], &heap[child + 1])) child++;
+        if (!weir_coda_is_before(&value, &heap[child])) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = value;
+}
+
+/* The n_taken least of n come first, in order. */
+static inline void weir_coda_choose(weir_coda_choice *all, int64_t n, int64_t n_taken)
+{
+    if (n_taken <= 0) return;
+    for (int64_t i = n_taken / 2 - 1; i >= 0; i--) weir_coda_sift(all, n_taken, i);
+    for (int64_t i = n_taken; i < n; i++) {
+        if (!weir_coda_is_before(&all[i], &all[0])) continue;
+        const weir_coda_choice out = all[0];
+        all[0] = all[i];
+        all[i] = out;
+        weir_coda_sift(all, n_taken, 0);
+    }
+    for (int64_t last = n_taken - 1; last > 0; last--) {
+        const weir_coda_choice greatest = all[0];
+        all[0] = all[last];
+        all[last] = greatest;
+        weir_coda_sift(all, last, 0);
+    }
+}
+
+/* ---- as found: every comparison and move of the library, which compares keys alone ------------------------------------------- */
+static inline void weir_found_swap(weir_coda_choice *a, weir_coda_choice *b)
+{
+    const weir_coda_choice held = *a;
+    *a = *b;
+    *b = held;
+}
+
+/* A hole sinks to a leaf along the greater children, then the value rises from there. */
+static inline void weir_found_adjust(weir_coda_choice *heap, int64_t hole, int64_t n, weir_coda_choice value)
+{
+    const int64_t top = hole;
+    int64_t       child = hole;
+    while (child < (n - 1) / 2) {
+        child = 2 * child + 2;
+        if (heap[child].key < heap[child - 1].key) child--;
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    if (n % 2 == 0 && child == (n - 2) / 2) {
+        child = 2 * child + 1;
+        heap[hole] = heap[child];
+        hole = child;
+    }
+    while (hole > top && heap[(hole - 1) / 2].key < value.key) {
+        heap[hole] = heap[(hole - 1) / 2];
+        hole = (hole - 1) / 2;
+    }
+    heap[hole] = value;
+}
+
+static inline void weir_found_heap_select(weir_coda_choice *all, int64_t n, int64_t n_taken)
+{
+    for (int64_t parent = n_taken / 2 - 1; n_taken > 1 && parent >= 0; parent--) weir_found_adjust(all, parent, n_taken, all[parent]);
+    for (int64_t i = n_taken; i < n; i++) {
+        if (all[i].key >= all[0].key) continue;
+        const weir_coda_choice value = all[i];
+        all[i] = all[0];
+        weir_found_adjust(all, 0, n_taken, value);
+    }
+}
+
+static inline void weir_found_heap_sort(weir_coda_choice *heap, int64_t n)
+{
+    for (; n > 1; n--) {
+        const weir_coda_choice value = heap[n - 1];
+        heap[n - 1] = heap[0];
+        weir_found_adjust(heap, 0, n - 1, value);
+    }
+}
+
+static inline void weir_found_insert(weir_coda_choice *at) /* something before it is not greater */
+{
+    const weir_coda_choice value = *at;
+    for (; value.key < at[-1].key; at--) *at = at[-1];
+    *at = value;
+}
+
+static inline void weir_found_insertion_sort(weir_coda_choice *all, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        if (all[i].key >= all[0].key) {
+            weir_found_insert(all + i);
+            continue;
+        }
+        const weir_coda_choice value = all[i];
+        for (int64_t j = i; j > 0; j--) all[j] = all[j - 1];
+        all[0] = value;
+    }
+}
+
+/* The median of the second, the middle and the last goes first; returns where the rest is parted by it. */
+static inline int64_t weir_found_part(weir_coda_choice *all, int64_t n)
+{
+    weir_coda_choice *const a = all + 1, *const b = all + n / 2, *const c = all + n - 1;
+    if (a->key < b->key)
+        weir_found_swap(all, b->key < c->key ? b : a->key < c->key ? c : a);
+    else
+        weir_found_swap(all, a->key < c->key ? a : b->key < c->key ? c : b);
+    for (int64_t first = 1, last = n;; first++) {
+        while (all[first].key < all[0].key) first++;
+        last--;
+        while (all[0].key < all[last].key) last--;
+        if (first >= last) return first;
+        weir_found_swap(all + first, all + last);
+    }
+}
+
+static inline int weir_found_depth(int64_t n)
+{
+    int log = 0;
+    for (; n > 1; n >>= 1) log++;
+    return 2 * log;
+}
+
+/* The n_taken-th least stands in its place, none before it is greater. */
+static inline void weir_found_select(weir_coda_choice *all, int64_t n, int64_t n_taken)
+{
+    int     depth = weir_found_depth(n);
+    int64_t first = 0, end = n;
+    for (const int64_t nth = n_taken - 1; end - first > 3; depth--) {
+        if (depth == 0) {
+            weir_found_heap_select(all + first, end - first, nth + 1 - first);
+            weir_found_swap(all + first, all + nth);
+            return;
+        }
+        const int64_t cut = first + weir_found_part(all + first, end - first);
+        if (cut <= nth)
+            first = cut;
+        else
+            end = cut;
+    }
+    weir_found_insertion_sort(all + first, end - first);
+}
+
+static inline void weir_found_sort(weir_coda_choice *all, int64_t n)
+{
+    enum { SHORT = 16, STACK = 128 };
+    struct {
+        int64_t first, end;
+        int     depth;
+    } later[STACK];
+    int n_later = 0;
+    if (n < 2) return;
+    later[n_later++] = (__typeof__(later[0])){ 0, n, weir_found_depth(n) };
+    while (n_later > 0) { /* parts behind a cut are independent of those before it */
+        int64_t       end = later[--n_later].end;
+        const int64_t first = later[n_later].first;
+        int           depth = later[n_later].depth;
+        while (end - first > SHORT) {
+            if (depth-- == 0) {
+                weir_found_heap_select(all + first, end - first, end - first);
+                weir_found_heap_sort(all + first, end - first);
+                break;
+            }
+            const int64_t cut = first + weir_found_part(all + first, end - first);
+            later[n_later++] = (__typeof__(later[0])){ cut, end, depth };
+            end = cut;
+        }
+    }
+    weir_found_insertion_sort(all, n < SHORT ? n : SHORT);
+    for (int64_t i = SHORT; i < n; i++) weir_found_insert(all + i);
+}
+
+/* torch.topk of the least: which n_taken of n come first, and in which order; is_sorted as its argument of that name. */
+static inline void weir_coda_find(weir_coda_choice *all, int64_t n, int64_t n_taken, bool is_sorted)
+{
+    if (n_taken <= 0) return;
+    if (n_taken * 64 <= n) {
+        weir_found_heap_select(all, n, n_taken);
+        weir_found_heap_sort(all, n_taken);
+        return;
+    }
+    if (n_taken < n || n > 1) weir_found_select(all, n, n_taken);
+    if (is_sorted) weir_found_sort(all, n_taken - 1);
+}

@@ -1,0 +1,263 @@
+// tests/unit/kernels/coda_test.cc - states of CoDA-GQA-L: what a ring holds, dense rows, copies, needles; and the two orders of candidates.
+#include <algorithm>
+#include <random>
+
+#include "kernels/abi/coda_choice.h"
+#include "tests/unit/kernels/support.h"
+
+namespace weir_test {
+namespace {
+
+// ---- candidates --------------------------------------------------------------------------------------------------------
+std::vector<weir_coda_choice> few_values(std::mt19937 *random, int64_t n)
+{
+    const int64_t                 range = 1 + (*random)() % 40;
+    std::vector<weir_coda_choice> all;
+    for (int64_t i = 0; i < n; i++) all.push_back({ static_cast<int64_t>((*random)() % range), static_cast<int32_t>(i) });
+    return all;
+}
+
+TEST(CodaChoice, SortedByKeyThenIndex)
+{
+    std::mt19937 random(1);
+    for (int round = 0; round < 2000; round++) {
+        const int64_t                 n = 1 + random() % 300, k = random() % (n + 1);
+        std::vector<weir_coda_choice> all = few_values(&random, n), sorted = all;
+        weir_coda_choose(all.data(), n, k);
+        std::sort(sorted.begin(), sorted.end(),
+                  [](const auto &a, const auto &b) { return std::pair(a.key, a.index) < std::pair(b.key, b.index); });
+        for (int64_t i = 0; i < k; i++) ASSERT_EQ(all[i].index, sorted[i].index) << n << " " << k;
+    }
+}
+
+TEST(CodaChoice, FoundAsTheLibraryFindsThem)
+{
+    const auto   less = [](const weir_coda_choice &a, const weir_coda_choice &b) { return a.key < b.key; };
+    std::mt19937 random(2);
+    for (int round = 0; round < 5000; round++) {
+        const int64_t                 n = 1 + random() % 500, k = 1 + random() % (round % 2 == 0 ? n : 1 + n / 64);
+        const bool                    is_sorted = random() % 2 == 0;
+        std::vector<weir_coda_choice> all = few_values(&random, n), library = all;
+        weir_coda_find(all.data(), n, k, is_sorted);
+        if (k * 64 <= n) {
+            std::partial_sort(library.begin(), library.begin() + k, library.end(), less);
+        } else {
+            std::nth_element(library.begin(), library.begin() + k - 1, library.end(), less);
+            if (is_sorted) std::sort(library.begin(), library.begin() + k - 1, less);
+        }
+        for (int64_t i = 0; i < k; i++) ASSERT_EQ(all[i].index, library[i].index) << n << " " << k << " " << is_sorted;
+    }
+}
+
+TEST(CodaChoice, GatesFallIntoKeysThatRise)
+{
+    const float gates[] = { INFINITY, 2.0f, 1.0f, 0.5f, 1e-30f, 0.0f, -1e-30f, -1.0f, -INFINITY };
+    for (size_t i = 1; i < std::size(gates); i++) EXPECT_LT(weir_coda_gate_key(gates[i - 1]), weir_coda_gate_key(gates[i])) << gates[i];
+}
+
+// ---- states --------------------------------------------------------------------------------------------------------------
+const float rates[] = { 0.05f, 0.1f, 0.2f };
+
+weir_coda_layer layer_of(int64_t n_kv_heads, int64_t dim, int32_t window, int32_t exact, int32_t summary,
+                         weir_kv_format format = WEIR_KV_F32)
+{
+    weir_coda_layer layer = {};
+    layer.n_kv_heads = n_kv_heads, layer.head_dim = dim, layer.window = window;
+    layer.n_exact = layer.least_exact = exact, layer.n_summary = layer.least_summary = summary;
+    layer.exact_candidates = 8, layer.summary_candidates = 64;
+    layer.exact_gate = 0.1f, layer.summary_gate = 0.05f, layer.hit = 0.9f, layer.novelty = 0.7f;
+    layer.is_gated = layer.founds = true;
+    layer.format = format;
+    layer.rates = rates;
+    return layer;
+}
+
+// A text: keys, values and gates of each token.
+struct Text {
+    Floats  k, v, gates;
+    int64_t width;
+    Text(const weir_coda_layer &layer, int64_t n, uint32_t seed)
+        : k(random_floats((size_t)(n * layer.n_kv_heads * layer.head_dim), seed)), v(random_floats(k.size(), seed + 1)),
+          gates(random_floats((size_t)n, seed + 2)), width(layer.n_kv_heads * layer.head_dim)
+    {
+        for (float &gate : gates) gate *= 4;
+    }
+};
+
+class State {
+  public:
+    explicit State(const weir_coda_layer &layer) : layer_(layer), bytes_(weir_coda_view(&layer_, nullptr).bytes + 64)
+    {
+        weir_coda_reset(&layer_, memory());
+    }
+    State(const State &other) : layer_(other.layer_), bytes_(other.bytes_.size()) { memcpy(memory(), other.memory(), bytes_.size() - 64); }
+    State            &operator=(const State &) = delete;
+    void             *memory() const { return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 * 64); }
+    weir_coda_state   view() const { return weir_coda_view(&layer_, memory()); }
+    std::vector<char> contents() const { return { (char *)memory(), (char *)memory() + bytes_.size() - 64 }; }
+    Floats            row(weir_kv_side side, int64_t slot) const
+    {
+        const weir_coda_state state = view();
+        Floats                out((size_t)(layer_.n_kv_heads * layer_.head_dim));
+        weir_coda_read(&layer_, &state, side, state.rows[slot], out.data());
+        return out;
+    }
+    void write(const weir_kernel &kernel, const Text &text, int64_t first, int64_t n, bool is_step)
+    {
+        const weir_coda_segment segment = { memory(), static_cast<int32_t>(first), static_cast<int32_t>(n), is_step };
+        weir_coda_write_args    args = {};
+        args.k = text.k.data(), args.v = text.v.data(), args.gates = text.gates.data();
+        args.layer = &layer_;
+        args.segments = &segment;
+        args.n_segments = 1;
+        args.k_stride = args.v_stride = text.width;
+        args.gate_stride = 1;
+        ASSERT_EQ(run(kernel, &args), WEIR_OK);
+    }
+
+  private:
+    weir_coda_layer   layer_;
+    std::vector<char> bytes_;
+};
+
+// Random cuts into blocks and steps; `then` after each.
+template <typename Then>
+void write_text(const weir_kernel &kernel, State *state, const Text &text, int64_t n, uint32_t seed, const Then &then)
+{
+    std::mt19937 random(seed);
+    for (int64_t at = 0; at < n;) {
+        const bool    is_step = random() % 2 == 0;
+        const int64_t rows = is_step ? 1 : std::min<int64_t>(n - at, 1 + random() % 40);
+        state->write(kernel, text, at, rows, is_step);
+        at += rows;
+        then(at);
+    }
+}
+
+std::vector<const weir_kernel *> write_rows()
+{
+    std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_CODA_WRITE);
+    rows.push_back(ref_row(WEIR_OP_CODA_WRITE));
+    return rows;
+}
+
+float rounded(weir_kv_format format, float x)
+{
+    char bytes[4];
+    weir_coda_store(format, bytes, 0, x);
+    return weir_coda_load(format, bytes, 0);
+}
+
+TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
+{
+    for (const weir_kernel *kernel : write_rows())
+        for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_BF16, WEIR_KV_F16 })
+            for (const auto &shape :
+                 { layer_of(2, 16, 24, 8, 6, format), layer_of(1, 8, 1, 3, 0, format), layer_of(3, 4, 70, 0, 5, format) }) {
+                const Text text(shape, 300, 5);
+                State      state(shape);
+                int32_t    n_rows = 0;
+                write_text(*kernel, &state, text, 300, 7, [&](int64_t at) {
+                    const weir_coda_state view = state.view();
+                    ASSERT_EQ(view.head->position, at);
+                    ASSERT_EQ(view.head->n_recent, std::min<int64_t>(at, shape.window));
+                    ASSERT_GE(view.head->n_rows, n_rows);
+                    n_rows = view.head->n_rows;
+                    std::vector<bool> seen((size_t)view.n_slots, false);
+                    for (int64_t slot = 0; slot < view.n_slots; slot++) {
+                        ASSERT_TRUE(view.rows[slot] >= 0 && view.rows[slot] < view.n_slots && !seen[(size_t)view.rows[slot]]);
+                        seen[(size_t)view.rows[slot]] = true;
+                    }
+                    for (int64_t i = 0; i < view.head->n_recent; i++) {
+                        const int64_t slot = (view.head->first_recent + i) % shape.window, token = at - view.head->n_recent + i;
+                        ASSERT_TRUE(weir_coda_is_used(&view, slot));
+                        const Floats k = state.row(WEIR_KV_K, slot), v = state.row(WEIR_KV_V, slot);
+                        for (int64_t x = 0; x < text.width; x++) {
+                            ASSERT_EQ(k[(size_t)x], rounded(format, text.k[(size_t)(token * text.width + x)]))
+                                << kernel->name << " token " << token;
+                            ASSERT_EQ(v[(size_t)x], rounded(format, text.v[(size_t)(token * text.width + x)]));
+                        }
+                    }
+                });
+            }
+}
+
+TEST(CodaState, PrototypesHoldTheLowBandOnly)
+{
+    for (const weir_kernel *kernel : write_rows())
+        for (const weir_coda_band band : { WEIR_CODA_UPPER_HALF, WEIR_CODA_SLOW_PAIRS }) {
+            weir_coda_layer layer = layer_of(2, 16, 12, 4, 6);
+            layer.band = band;
+            const Text text(layer, 200, 8);
+            State      state(layer);
+            write_text(*kernel, &state, text, 200, 9, [](int64_t) {});
+            EXPECT_GT(state.view().head->counts[WEIR_CODA_FOUNDED], 0) << kernel->name;
+            for (int64_t slot = 16; slot < 22; slot++) {
+                const Floats k = state.row(WEIR_KV_K, slot);
+                for (int64_t x = 0; x < text.width; x++)
+                    if (!weir_coda_is_low(&layer, x % 16)) EXPECT_EQ(k[(size_t)x], 0.0f) << kernel->name;
+            }
+        }
+}
+
+TEST(CodaState, ACopyGoesOnWithTheSameBits)
+{
+    const weir_coda_layer layer = layer_of(2, 16, 20, 8, 6);
+    const Text            text(layer, 240, 11);
+    for (const weir_kernel *kernel : write_rows()) {
+        State whole(layer);
+        write_text(*kernel, &whole, text, 120, 3, [](int64_t) {});
+        State other(whole);
+        for (State *state : { &whole, &other })
+            for (int64_t at = 120; at < 240; at += 15) state->write(*kernel, text, at, 15, false);
+        EXPECT_EQ(whole.contents(), other.contents()) << kernel->name;
+    }
+}
+
+// One token of open gate and of values unlike all others, among tokens whose gates are nearly closed: kept, wherever it stands and however texts are cut.
+TEST(CodaState, ANeedleIsKept)
+{
+    weir_coda_layer layer = layer_of(2, 16, 32, 8, 8);
+    const int64_t   n = 400;
+    for (const weir_kernel *kernel : write_rows())
+        for (uint32_t seed = 0; seed < 30; seed++) {
+            Text          text(layer, n, 100 + seed);
+            const int64_t needle = (seed * 37) % (n - layer.window - 41);
+            for (int64_t t = 0; t < n; t++) {
+                text.gates[(size_t)t] = t == needle ? 4.0f : -5.0f;
+                for (int64_t x = 0; x < text.width; x++) text.v[(size_t)(t * text.width + x)] += t == needle ? -3.0f : 3.0f;
+            }
+            State state(layer);
+            write_text(*kernel, &state, text, n, seed, [](int64_t) {});
+            bool is_there = false;
+            for (int64_t slot = layer.window; slot < layer.window + layer.n_exact; slot++)
+                is_there = is_there || state.row(WEIR_KV_K, slot) ==
+                                           Floats(text.k.begin() + needle * text.width, text.k.begin() + (needle + 1) * text.width);
+            EXPECT_TRUE(is_there) << kernel->name << " seed " << seed;
+        }
+}
+
+TEST(CodaState, WhatDoesNotFitIsRefused)
+{
+    const weir_kernel &kernel = *ref_row(WEIR_OP_CODA_WRITE);
+    weir_coda_layer    good = layer_of(1, 8, 4, 2, 2);
+    for (const auto &spoil : std::vector<void (*)(weir_coda_layer *)>{
+             [](weir_coda_layer *l) { l->window = 0; }, [](weir_coda_layer *l) { l->head_dim = 7; },
+             [](weir_coda_layer *l) { l->least_exact = 3; }, [](weir_coda_layer *l) { l->n_summary = -1; },
+             [](weir_coda_layer *l) { l->format = WEIR_KV_Q8_0; }, [](weir_coda_layer *l) { l->exact_candidates = -1; } }) {
+        weir_coda_layer layer = good;
+        spoil(&layer);
+        weir_coda_write_args args = {};
+        args.layer = &layer;
+        EXPECT_EQ(run(kernel, &args), WEIR_EINVAL);
+    }
+    const weir_coda_segment segment = { nullptr, 0, 2, true };
+    weir_coda_write_args    args = {};
+    args.layer = &good;
+    args.segments = &segment;
+    args.n_segments = 1;
+    EXPECT_EQ(run(kernel, &args), WEIR_EINVAL) << "a step of two rows";
+}
+
+} // namespace
+} // namespace weir_test
