@@ -229,7 +229,12 @@ bool weir_keeping_sees_mass(const weir_keeping_text *text) { return (text->keepi
 
 bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_rows)
 {
-    return table->n_rows + n_rows <= text->keeping->shape.max_rows;
+    const weir_keeping *const k = text->keeping;
+    const int64_t             heads = k->shape.n_kv_heads;
+    bool                      has_room = true;
+    for (int64_t i = 0; has_room && i < k->shape.n_layers * heads; i++)
+        has_room = weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads) + n_rows <= k->shape.max_rows;
+    return has_room;
 }
 
 /* ---- seeing ------------------------------------------------------------------------------------------------------------------- */

@@ -30,8 +30,7 @@ size_t weir_policy_saved_bytes(const weir_policy *policy, const weir_policy_stat
         for (int64_t set = 0; set < policy_n_sets(policy); set++)
             n += sizeof(int64_t) + (size_t)(n_set_rows(policy, state, layer, set) * policy->layout.row_values) * sizeof(float);
         n += (size_t)policy_n_queries(policy, state) * query_bytes(policy) + (size_t)policy->layout.sums * sizeof(double);
-        if (policy->layout.first_keys > 0)
-            n += (size_t)(policy->shape.n_kv_heads * state->n_held * policy->shape.key_dim) * sizeof(float);
+        if (policy->layout.first_keys > 0) n += (size_t)(policy->shape.n_kv_heads * state->n_held * policy->shape.key_dim) * sizeof(float);
     }
     return n;
 }

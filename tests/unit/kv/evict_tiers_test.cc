@@ -299,10 +299,19 @@ struct Watched {
         weir_keeping_options wish = {};
         wish.policy = &options;
         wish.budget = 600;
-        wish.shape = {
-            spec.n_layers, spec.n_kv_heads, spec.n_kv_heads, spec.key_dim, spec.value_dim, spec.key_dim, false, frequencies.data(), 1, 1,
-            spec.max_rows, { 1, 2 }
-        };
+        wish.shape = { spec.n_layers,
+                       spec.n_kv_heads,
+                       spec.n_kv_heads,
+                       spec.key_dim,
+                       spec.value_dim,
+                       spec.key_dim,
+                       false,
+                       frequencies.data(),
+                       1,
+                       1,
+                       spec.max_rows,
+                       { 1, 2 },
+                       0 };
         wish.layers = layers.data();
         wish.n_texts = 4;
         wish.n_new = (int32_t)spec.max_rows;

@@ -275,6 +275,13 @@ class Oracle : public ::testing::Test {
             for (int64_t h = 0; h < spec().n_kv_heads; h++)
                 for (const auto *const text : { &one, &two })
                     EXPECT_EQ(weir_kv_rows_at(&(*text)->get()->table, layer * spec().n_kv_heads + h), 140) << what << ": layer " << layer;
+        if (!with_file) return;
+        const auto three = through_a_file(1, *two, 12);
+        three->sequence.add(std::vector<int32_t>(tokens.begin() + 140, tokens.end()));
+        n_prunings = 0;
+        for (const int n : { 5, 7 }) n_prunings += check({ three.get() }, oracle, n, what + " restored");
+        for (int i = 0; i < 8; i++) n_prunings += check({ three.get() }, oracle, 1, what + " restored");
+        EXPECT_GE(n_prunings, 2) << what;
     }
     int64_t n_rows(Text &text)
     {
