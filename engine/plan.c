@@ -143,7 +143,8 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     plan->kv_peak = 0;
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
-    const weir_keeping_options wish = weir_policies_wish(&parts->policies->service, rows, 0, (int32_t)parts->config->batch.chunk);
+    /* Its prompt may be as long as the window. */
+    const weir_keeping_options wish = weir_policies_wish(&parts->policies->service, rows, rows, (int32_t)parts->config->batch.chunk);
     weir_keeping_size          size;
     WEIR_TRY(weir_keeping_measure(&size, &wish, error));
     plan->kv_peak = size.peak;
@@ -454,7 +455,7 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
                                 (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"));
     WEIR_TRY(print_disk(out, plan));
     if (plan->kv_peak > 0)
-        WEIR_TRY(weir_buffer_format(out, "  %-22s %12" PRId64 " rows of a KV head at most, behind a prompt\n", "kv policy", plan->kv_peak));
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %12" PRId64 " rows of a KV head at most, with its prompt\n", "kv policy", plan->kv_peak));
     WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
     WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
     return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,

@@ -39,7 +39,7 @@ typedef struct weir_plan {
     int64_t kv_page_bytes;                  /* of the largest pages, where layers differ */
     int64_t kv_bytes_per_token;             /* past the sinks */
     int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of texts; of one such token */
-    int64_t kv_peak; /* rows that a head holds at once with the configured policy, behind its prompt; 0: every row stays */
+    int64_t kv_peak; /* rows that a head holds at once with the configured policy, its prompt among them; 0: every row stays */
     int32_t n_cut; /* texts that a policy watched and that are kept, at most */
     size_t  cut_bytes, policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
     size_t  kv_open; /* of `kv`, for rows that wait for their page to be full */
