@@ -122,6 +122,7 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
     weir_error                       why = { 0 };
     uint64_t                         digest[2];
     shape.max_rows = n_tokens + 1;
+    shape.n_pinned = a->cut.past.n_pinned;
     weir_status status = parse_policy(&options, a->cut.policy, &why);
     if (status == WEIR_OK) status = weir_policy_open(&policy, &options, &shape, here->calibration, &why);
     if (status == WEIR_OK) status = weir_policy_check_budget(policy, a->cut.past.budget, &why);

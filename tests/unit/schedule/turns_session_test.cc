@@ -77,6 +77,26 @@ TEST_F(Turns, GoOnAfterARestartInAnyFormatAndWithADisk)
     }
 }
 
+// The policy holds the first keys of as many rows as are protected.
+TEST_F(Turns, GoOnAfterARestartWithProtectedRowsInTheCache)
+{
+    const Method method = { "sinks", "sinks=4,every=4,positions=cache", 48 };
+    n_pinned_ = 20;
+    start_with_sessions("qwen3", method);
+    auto       text = prompt(1, 150);
+    const auto answer = run(text);
+    ASSERT_EQ(save("talk", next(text, answer, 1, 0)), WEIR_OK) << error_.text;
+    text = next(text, answer, 10, 50);
+    const auto expected = run(text); /* by the process that has it in memory */
+    EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
+    stop();
+    start_with_sessions("qwen3", method);
+    ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
+    EXPECT_EQ(run(text), expected);
+    EXPECT_EQ(usage_.n_cached, 173) << usage_.reuse;
+    stop();
+}
+
 // What is kept at the end of a server is there at its start, whoever asked for the policy.
 TEST_F(Turns, AreThereAfterTheServersEnd)
 {
