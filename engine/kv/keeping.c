@@ -230,10 +230,8 @@ bool weir_keeping_sees_mass(const weir_keeping_text *text) { return (text->keepi
 bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_rows)
 {
     const weir_keeping *const k = text->keeping;
-    const int64_t             heads = k->shape.n_kv_heads;
     bool                      has_room = true;
-    for (int64_t i = 0; has_room && i < k->shape.n_layers * heads; i++)
-        has_room = weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads) + n_rows <= k->shape.max_rows;
+    for (int64_t i = 0; has_room && i < keeping_heads(k); i++) has_room = keeping_rows(k, table, i) + n_rows <= k->shape.max_rows;
     return has_room;
 }
 
@@ -289,9 +287,9 @@ void weir_keeping_advance(weir_keeping_text *text, int32_t n_new, int32_t next_p
 weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_computed)
 {
     const weir_keeping *const k = text->keeping;
-    const int64_t             heads = k->shape.n_kv_heads, n = k->shape.n_layers * heads;
+    const int64_t             n = keeping_heads(k);
     int64_t                   live = 0;
-    for (int64_t i = 0; i < n; i++) live += weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+    for (int64_t i = 0; i < n; i++) live += keeping_rows(k, table, i);
     live = (live + n / 2) / n;
     return (weir_keeping_count){ .live = live, .evicted = n_computed - live };
 }
@@ -315,8 +313,7 @@ weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *
 {
     weir_keeping *const k = text->keeping;
     const int32_t       end = past->turns[past->n_turns - 1].end;
-    const int64_t       heads = k->shape.n_kv_heads;
-    for (int64_t i = 0; i < k->shape.n_layers * heads; i++) k->n_rows[i] = weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+    for (int64_t i = 0; i < keeping_heads(k); i++) k->n_rows[i] = keeping_rows(k, table, i);
     WEIR_TRY(weir_policy_load(k->policy, text->state, state, n, error));
     if (!weir_policy_fits(k->policy, text->state, k->n_rows, end)) {
         weir_policy_reset(k->policy, text->state);

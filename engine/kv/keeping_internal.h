@@ -39,3 +39,11 @@ struct weir_keeping {
     float             *mass, *below, *last; /* [query heads, max_rows] of one layer */
     weir_keeping_text *texts; /* [n_texts] */
 };
+
+/* Heads that the policy chooses in, over all its layers; the rows of number i of them, layer by layer. */
+static inline int64_t keeping_heads(const weir_keeping *k) { return k->shape.n_layers * k->shape.n_kv_heads; }
+static inline int64_t keeping_rows(const weir_keeping *k, const weir_kv_table *table, int64_t i)
+{
+    const int64_t heads = k->shape.n_kv_heads;
+    return weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+}

@@ -30,10 +30,9 @@ static weir_status multiply(void *context, const weir_policy_products *products)
 
 static void count_rows(weir_keeping *k, const weir_kv_table *table, int64_t *longest)
 {
-    const int64_t heads = k->shape.n_kv_heads;
     *longest = 0;
-    for (int64_t i = 0; i < k->shape.n_layers * heads; i++) {
-        k->n_rows[i] = weir_kv_rows_at(table, k->layers[i / heads] * heads + i % heads);
+    for (int64_t i = 0; i < keeping_heads(k); i++) {
+        k->n_rows[i] = keeping_rows(k, table, i);
         if (k->n_rows[i] > *longest) *longest = k->n_rows[i];
     }
 }

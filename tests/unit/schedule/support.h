@@ -79,7 +79,9 @@ struct Call {
         tokens.resize(static_cast<size_t>(request.n_choices));
         logprobs.resize(static_cast<size_t>(request.n_choices));
         finish.resize(static_cast<size_t>(request.n_choices), WEIR_FINISH_NONE);
-        return weir_service_submit(service, &job, &request, error);
+        const weir_status refused = weir_service_submit(service, &job, &request, error);
+        if (refused != WEIR_OK) status = refused, done = true; /* nothing will come */
+        return refused;
     }
     void wait()
     {
