@@ -60,12 +60,13 @@ class Server : public testing::Test {
     }
 
     /* With a cap for all that requests take. */
-    void open_within(size_t cap, weir_server_options options = default_options())
+    void open_within(size_t cap, int64_t step_us = 0)
     {
-        const size_t caps[WEIR_TIER_COUNT] = { cap };
+        const size_t        caps[WEIR_TIER_COUNT] = { cap };
+        weir_server_options options = default_options();
         ASSERT_EQ(WEIR_OK, weir_ledger_open(&ledger_, caps));
         options.ledger = ledger_;
-        open({ 2, 4096, 0, 0 }, options);
+        open({ 2, 4096, step_us, 0 }, options);
     }
 
     size_t http_bytes() const { return weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP); }
