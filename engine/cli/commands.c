@@ -277,7 +277,8 @@ static const weir_option matrix_options[] = {
     { .name = "policies",
       .value = "LIST",
       .type = WEIR_OPTION_TEXT,
-      .help = "NAME or NAME:OPTIONS, with ; between. Default: twelve methods, with windows that fit small budgets." },
+      .help = "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit small budgets; and triattention with "
+              "--calibration." },
     { .name = "budgets", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Rows, or percent of each text. Default: 50%,25%,12%." },
     { .name = "formats", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "KV formats. Default: kv.format." },
     { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 1 << 24, .help = "At most so many items. Default: all." },

@@ -9,8 +9,9 @@
 #include "engine/cli/open.h"
 
 /* Windows that fit small budgets; the rest is each method's own. */
-static const char default_policies[] =
-    "full;sinks;h2o:recent=16;scissorhands;snapkv:window=16;rkv;tova;keydiff;knorm;expected;lagkv:lag=32;random";
+#define METHODS "full;sinks;h2o:recent=16;scissorhands;snapkv:window=16;rkv;tova;keydiff;knorm;expected;lagkv:lag=32;landmarks;random"
+static const char default_policies[] = METHODS, calibrated_policies[] = METHODS ";triattention";
+#undef METHODS
 
 enum { EVERY = 64 };
 
@@ -157,8 +158,9 @@ int weir_run_eval_matrix(const weir_arguments *arguments)
         return weir_fail(weir_error_set(&error, WEIR_EINVAL, "--items, --text or both: nothing else can be measured"), &error);
     (void)snprintf(source, sizeof source, "%.300s items %.300s first %d, text %.300s window %d", r.base.model.path,
                    r.items != NULL ? r.items : "-", (int)r.limit, r.text != NULL ? r.text : "-", (int)r.window);
-    weir_status status = weir_matrix_plan(&matrix, policies != NULL ? policies : default_policies,
-                                          budgets != NULL ? budgets : "50%,25%,12%", formats != NULL ? formats : r.base.kv.format, &error);
+    const char *const usual = r.base.kv.policy.calibration[0] != '\0' ? calibrated_policies : default_policies;
+    weir_status       status = weir_matrix_plan(&matrix, policies != NULL ? policies : usual, budgets != NULL ? budgets : "50%,25%,12%",
+                                          formats != NULL ? formats : r.base.kv.format, &error);
     if (status == WEIR_OK) status = weir_matrix_resume(&matrix, weir_argument(arguments, "out"), source, &error);
     const int code = status == WEIR_OK ? run_cells(&matrix, &r, source, &error) : weir_fail(status, &error);
     weir_matrix_free(&matrix);

@@ -27,6 +27,7 @@ typedef enum weir_policy_positions { WEIR_POSITIONS_ABSOLUTE, WEIR_POSITIONS_CAC
 typedef enum weir_policy_scope { WEIR_SCOPE_KV_HEAD, WEIR_SCOPE_LAYER } weir_policy_scope;
 typedef enum weir_policy_variant { WEIR_SNAPKV_KVPRESS, WEIR_SNAPKV_ORIGINAL, WEIR_SNAPKV_DECODE } weir_policy_variant;
 typedef enum weir_policy_vote { WEIR_VOTE_PER_HEAD, WEIR_VOTE_PER_LAYER_HEAD, WEIR_VOTE_UNION } weir_policy_vote;
+typedef enum weir_policy_gate { WEIR_GATE_CONSTANT, WEIR_GATE_NORM } weir_policy_gate;
 typedef enum weir_policy_aggregate { WEIR_AGGREGATE_MEAN, WEIR_AGGREGATE_MAX } weir_policy_aggregate;
 
 /* One field for each line of the table; INT and WORD are int64_t, REAL double, BOOL bool, TEXT char[]. */

@@ -37,9 +37,24 @@ static const parameter parameters[] = {
 enum { N_PARAMETERS = sizeof parameters / sizeof parameters[0] };
 
 static const weir_policy_ops *const methods[] = {
-    &policy_full,          &policy_sinks, &policy_h2o,    &policy_observed, &policy_scissorhands, &policy_snapkv,   &policy_snapkv_original,
-    &policy_snapkv_decode, &policy_rkv,   &policy_tova,   &policy_keydiff,  &policy_knorm,        &policy_expected, &policy_lagkv,
-    &policy_triattention,  &policy_duo,   &policy_random,
+    &policy_full,
+    &policy_sinks,
+    &policy_h2o,
+    &policy_observed,
+    &policy_scissorhands,
+    &policy_snapkv,
+    &policy_snapkv_original,
+    &policy_snapkv_decode,
+    &policy_rkv,
+    &policy_tova,
+    &policy_keydiff,
+    &policy_knorm,
+    &policy_expected,
+    &policy_lagkv,
+    &policy_landmarks,
+    &policy_triattention,
+    &policy_duo,
+    &policy_random,
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 

@@ -192,7 +192,7 @@ int64_t policy_take(int32_t *keep, const uint32_t *keys, int64_t n, policy_cut *
 
 extern const weir_policy_ops policy_full, policy_sinks, policy_duo, policy_h2o, policy_observed, policy_scissorhands, policy_snapkv,
     policy_snapkv_original, policy_snapkv_decode, policy_rkv, policy_tova, policy_keydiff, policy_knorm, policy_expected, policy_lagkv,
-    policy_triattention, policy_random;
+    policy_landmarks, policy_triattention, policy_random;
 
 #ifdef __cplusplus
 }

@@ -225,6 +225,7 @@ const Method methods[] = {
     { "knorm", "recent=4,every=1", false },
     { "expected", "recent=4,every=1", false },
     { "lagkv", "lag=16", false },
+    { "landmarks", "recent=4,every=1", false },
     { "random", "recent=4,every=1", false },
     { "duo", "sinks=4,recent=80,heads=1:0", false },
 };
@@ -248,7 +249,7 @@ TEST_F(ConstructedPolicy, AnswersAreRightExactlyWhereTheRowIsThere)
 TEST_F(ConstructedPolicy, InEveryFormat)
 {
     for (const char *const format : all_formats)
-        for (const Method &method : { methods[0], methods[3], methods[10] }) {
+        for (const Method &method : { methods[0], methods[3], methods[11] }) {
             open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96", std::string("kv.policy.options=") + method.options,
                    std::string("kv.format=") + format });
             (void)check(std::string(format) + " " + method.name, text_of(7, 12), method.sees_attention);

@@ -275,7 +275,7 @@ TEST(PolicyOptions, AreReadAsTheyArePrinted)
         EXPECT_EQ(n_options == 0, list == nullptr);
         weir_buffer_free(&text);
     }
-    EXPECT_EQ(n, 17u);
+    EXPECT_EQ(n, 18u);
 }
 
 TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)

@@ -15,6 +15,7 @@ const std::pair<const char *, const char *> methods[] = {
     { "knorm", "every=3,split=adaptive" },
     { "expected", "every=3" },
     { "lagkv", "lag=8,every=3" },
+    { "landmarks", "landmarks=8,every=3" },
     { "random", "every=3" },
     { "observed", "every=3,split=adaptive" },
 };

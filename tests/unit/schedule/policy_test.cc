@@ -26,6 +26,7 @@ const Method methods[] = {
     { "knorm", "every=8", 48 },
     { "expected", "every=8", 48 },
     { "lagkv", "lag=16,every=16", 64 },
+    { "landmarks", "every=8", 48 },
     { "random", "every=8", 48 },
     { "duo", "sinks=4,recent=28,every=1,heads=0:0", 48 },
     { "sinks", "sinks=70,every=1,positions=cache", 80 },

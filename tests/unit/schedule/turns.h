@@ -43,6 +43,7 @@ inline const Method methods[] = {
     { "knorm", "every=8,split=adaptive", 48 },
     { "expected", "every=8", 48 },
     { "lagkv", "lag=16,every=16", 64 },
+    { "landmarks", "every=8,gate=norm", 48 },
     { "random", "every=8,pin_prompt=true", 300 },
     { "random", "every=8,recent=20,pin_prompt=true", 48 },
 };
