@@ -3,361 +3,228 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define GROUP(name, title) static const weir_option_group name = { title, name##_options, COUNT(name##_options) }
-#define KEY_OPTION(flag, placeholder, path) { .name = flag, .value = placeholder, .type = WEIR_OPTION_KEY, .key = path }
+
+/* Rows of option tables; fields that only some of them have follow at the end: .letter, .required. */
+#define KEY(flag, placeholder, path, ...) { .name = flag, .value = placeholder, .type = WEIR_OPTION_KEY, .key = path, __VA_ARGS__ }
+#define FLAG(flag, text) { .name = flag, .type = WEIR_OPTION_FLAG, .help = text }
+#define TEXT(flag, placeholder, text, ...) { .name = flag, .value = placeholder, .type = WEIR_OPTION_TEXT, .help = text, __VA_ARGS__ }
+#define RANGED(flag, placeholder, kind, least, most, text, ...)                                                                            \
+    { .name = flag, .value = placeholder, .type = kind, .min = least, .max = most, .help = text, __VA_ARGS__ }
+#define INT(flag, placeholder, least, most, ...) RANGED(flag, placeholder, WEIR_OPTION_INT, least, most, __VA_ARGS__)
+#define LIST(flag, least, most, ...) RANGED(flag, "LIST", WEIR_OPTION_LIST, least, most, __VA_ARGS__)
 
 /* ---- shared by commands ---- */
 
 /* The group of all commands, and that of `plan`, whose --context is a list of its own. */
-#define MODEL_FILE_OPTIONS                                                                                                                 \
-    { .name = "model", .letter = 'm', .value = "PATH", .type = WEIR_OPTION_KEY, .key = "model.path" },                                     \
-        KEY_OPTION("arch-dir", "DIR", "model.arch_dir")
+#define MODEL_FILE_OPTIONS KEY("model", "PATH", "model.path", .letter = 'm'), KEY("arch-dir", "DIR", "model.arch_dir")
 #define MODEL_RUN_OPTIONS                                                                                                                  \
-    KEY_OPTION("memory", "SIZE", "memory.host"), KEY_OPTION("disk", "SIZE", "memory.disk"), KEY_OPTION("kv-format", "F", "kv.format"),     \
-        KEY_OPTION("threads", "N", "kernels.threads"), KEY_OPTION("isa", "LEVEL", "kernels.isa"),                                          \
-        KEY_OPTION("activations", "HOW", "kernels.activations"), KEY_OPTION("log-level", "LEVEL", "log.level")
+    KEY("memory", "SIZE", "memory.host"), KEY("disk", "SIZE", "memory.disk"), KEY("kv-format", "F", "kv.format"),                          \
+        KEY("threads", "N", "kernels.threads"), KEY("isa", "LEVEL", "kernels.isa"), KEY("activations", "HOW", "kernels.activations"),      \
+        KEY("log-level", "LEVEL", "log.level")
+#define BATCH_OPTIONS KEY("max-sequences", "N", "batch.max_sequences"), KEY("queue", "N", "batch.queue"), KEY("chunk", "N", "batch.chunk")
+#define WINDOW_OPTION(tokens) INT("window", "N", 2, 1 << 24, "Tokens per window; each starts from an empty state. Default: " tokens ".")
+#define SCORED_TEXT_OPTION TEXT("text", "FILE", "Text to score, UTF-8; - is stdin.", .required = true)
 
-static const weir_option model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("context", "N", "model.context"), MODEL_RUN_OPTIONS };
+static const weir_option model_options[] = { MODEL_FILE_OPTIONS, KEY("context", "N", "model.context"), MODEL_RUN_OPTIONS };
 GROUP(model, "Model");
 static const weir_option planned_options[] = { MODEL_FILE_OPTIONS, MODEL_RUN_OPTIONS };
 GROUP(planned, "Model");
 
 static const weir_option sampling_options[] = {
-    { .name = "max-tokens", .letter = 'n', .value = "N", .type = WEIR_OPTION_KEY, .key = "sampling.max_tokens" },
-    KEY_OPTION("temperature", "T", "sampling.temperature"),
-    KEY_OPTION("top-k", "K", "sampling.top_k"),
-    KEY_OPTION("top-p", "P", "sampling.top_p"),
-    KEY_OPTION("min-p", "P", "sampling.min_p"),
-    KEY_OPTION("repetition-penalty", "R", "sampling.repetition_penalty"),
-    KEY_OPTION("presence-penalty", "A", "sampling.presence_penalty"),
-    KEY_OPTION("frequency-penalty", "A", "sampling.frequency_penalty"),
-    KEY_OPTION("seed", "N", "sampling.seed"),
+    KEY("max-tokens", "N", "sampling.max_tokens", .letter = 'n'),
+    KEY("temperature", "T", "sampling.temperature"),
+    KEY("top-k", "K", "sampling.top_k"),
+    KEY("top-p", "P", "sampling.top_p"),
+    KEY("min-p", "P", "sampling.min_p"),
+    KEY("repetition-penalty", "R", "sampling.repetition_penalty"),
+    KEY("presence-penalty", "A", "sampling.presence_penalty"),
+    KEY("frequency-penalty", "A", "sampling.frequency_penalty"),
+    KEY("seed", "N", "sampling.seed"),
 };
 GROUP(sampling, "Sampling");
 
 static const weir_option policy_options[] = {
-    KEY_OPTION("policy", "NAME", "kv.policy.name"),
-    KEY_OPTION("budget", "ROWS", "kv.policy.budget"),
-    KEY_OPTION("policy-options", "LIST", "kv.policy.options"),
-    KEY_OPTION("calibration", "FILE", "kv.policy.calibration"),
+    KEY("policy", "NAME", "kv.policy.name"),
+    KEY("budget", "ROWS", "kv.policy.budget"),
+    KEY("policy-options", "LIST", "kv.policy.options"),
+    KEY("calibration", "FILE", "kv.policy.calibration"),
 };
 GROUP(policy, "KV policy");
 
 static const weir_option json_options[] = {
-    { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object instead of text." },
+    FLAG("json", "Print one JSON object instead of text."),
 };
 GROUP(json, "Output");
 
 /* ---- one group per command ---- */
 
 static const weir_option serve_options[] = {
-    KEY_OPTION("host", "ADDRESS", "server.host"),
-    { .name = "port", .letter = 'p', .value = "N", .type = WEIR_OPTION_KEY, .key = "server.port" },
-    KEY_OPTION("api-key", "KEY", "server.api_key"),
-    KEY_OPTION("api-key-file", "FILE", "server.api_key_file"),
+    KEY("host", "ADDRESS", "server.host"),
+    KEY("port", "N", "server.port", .letter = 'p'),
+    KEY("api-key", "KEY", "server.api_key"),
+    KEY("api-key-file", "FILE", "server.api_key_file"),
     { .name = "insecure", .type = WEIR_OPTION_KEY_TRUE, .key = "server.insecure" },
-    KEY_OPTION("model-name", "NAME", "model.name"),
-    KEY_OPTION("max-sequences", "N", "batch.max_sequences"),
-    KEY_OPTION("queue", "N", "batch.queue"),
-    KEY_OPTION("chunk", "N", "batch.chunk"),
-    KEY_OPTION("kv-per-request", "SIZE", "server.kv_per_request"),
-    KEY_OPTION("kv-per-key", "SIZE", "server.kv_per_key"),
-    KEY_OPTION("metrics-compat", "NAME", "server.metrics_compat"),
-    KEY_OPTION("reasoning-field", "NAME", "server.reasoning_field"),
-    { .name = "plan", .type = WEIR_OPTION_FLAG, .help = "Print the memory plan and exit; exit code 3 when it does not fit." },
+    KEY("model-name", "NAME", "model.name"),
+    BATCH_OPTIONS,
+    KEY("kv-per-request", "SIZE", "server.kv_per_request"),
+    KEY("kv-per-key", "SIZE", "server.kv_per_key"),
+    KEY("metrics-compat", "NAME", "server.metrics_compat"),
+    KEY("reasoning-field", "NAME", "server.reasoning_field"),
+    FLAG("plan", "Print the memory plan and exit; exit code 3 when it does not fit."),
 };
 GROUP(serve, "Server");
 
-static const weir_option batch_options[] = {
-    KEY_OPTION("max-sequences", "N", "batch.max_sequences"),
-    KEY_OPTION("queue", "N", "batch.queue"),
-    KEY_OPTION("chunk", "N", "batch.chunk"),
-};
+static const weir_option batch_options[] = { BATCH_OPTIONS };
 GROUP(batch, "Batch");
 
 static const weir_option report_options[] = {
-    { .name = "context",
-      .value = "LIST",
-      .type = WEIR_OPTION_LIST,
-      .min = 0,
-      .max = 1 << 30,
-      .help = "Window of a sequence in tokens; 0: what the model was trained for. With --report, the contexts of the tables: 2048,32768. "
-              "[model.context]" },
-    { .name = "report",
-      .type = WEIR_OPTION_FLAG,
-      .help = "Print what memory and time a model takes by context, batch, KV format, GPU and number of devices, whether it fits this "
-              "machine or not." },
-    { .name = "shape",
-      .value = "LIST",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all." },
-    { .name = "format",
-      .value = "LIST",
-      .type = WEIR_OPTION_TEXT,
-      .help = "KV formats: f16,q8_0,turbo3. Tables with room for one show the first." },
-    { .name = "batch", .value = "LIST", .type = WEIR_OPTION_LIST, .min = 1, .max = 1 << 16, .help = "Sequences at a time: 1,8,32." },
-    { .name = "bandwidth", .value = "LIST", .type = WEIR_OPTION_LIST, .min = 1, .max = 1 << 20, .help = "Of memory, in GB/s: 60,3350." },
-    { .name = "weights",
-      .value = "TYPE",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has." },
-    { .name = "assumptions",
-      .value = "NAME",
-      .type = WEIR_OPTION_TEXT,
-      .help =
-          "engine, or seed: the figures of a widely copied analysis, with its errors; without --shape, of llama-2-7b. Default: engine." },
-    { .name = "svg", .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "Also write a plot of KV over context." },
+    LIST("context", 0, 1 << 30,
+         "Window of a sequence in tokens; 0: what the model was trained for. With --report, the contexts of the tables: 2048,32768. "
+         "[model.context]"),
+    FLAG("report", "Print what memory and time a model takes by context, batch, KV format, GPU and number of devices, whether it fits this "
+                   "machine or not."),
+    TEXT("shape", "LIST", "Known models to report on in place of --model: llama-2-7b,deepseek-v3, or all."),
+    TEXT("format", "LIST", "KV formats: f16,q8_0,turbo3. Tables with room for one show the first."),
+    LIST("batch", 1, 1 << 16, "Sequences at a time: 1,8,32."),
+    LIST("bandwidth", 1, 1 << 20, "Of memory, in GB/s: 60,3350."),
+    TEXT("weights", "TYPE", "Type of the weights: bf16, q8_0, q4_k ... Default: bf16, or what the model file has."),
+    TEXT("assumptions", "NAME",
+         "engine, or seed: the figures of a widely copied analysis, with its errors; without --shape, of llama-2-7b. Default: engine."),
+    TEXT("svg", "FILE", "Also write a plot of KV over context."),
 };
 GROUP(report, "Report");
 
 static const weir_option text_options[] = {
-    { .name = "prompt", .letter = 'p', .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "The text, as it is." },
-    { .name = "file", .letter = 'f', .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "A file that holds the text; - is stdin." },
-    { .name = "tokens", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Its token ids: 1,2,3." },
-    { .name = "messages",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .help = "A conversation: JSON array of chat messages, or an object with \"messages\"; - is stdin." },
+    TEXT("prompt", "TEXT", "The text, as it is.", .letter = 'p'),
+    TEXT("file", "FILE", "A file that holds the text; - is stdin.", .letter = 'f'),
+    TEXT("tokens", "LIST", "Its token ids: 1,2,3."),
+    TEXT("messages", "FILE", "A conversation: JSON array of chat messages, or an object with \"messages\"; - is stdin."),
 };
 GROUP(text, "Text");
 
 static const weir_option generate_options[] = {
-    { .name = "session",
-      .value = "NAME",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Continue what is saved under this name in sessions.dir, and save the text with its answer there." },
-    { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object with the text and its tokens." },
+    TEXT("session", "NAME", "Continue what is saved under this name in sessions.dir, and save the text with its answer there."),
+    FLAG("json", "Print one JSON object with the text and its tokens."),
 };
 GROUP(generate, "Answer");
 
 static const weir_option chat_options[] = {
-    { .name = "system", .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "System message that opens the conversation." },
+    TEXT("system", "TEXT", "System message that opens the conversation."),
 };
 GROUP(chat, "Conversation");
 
 static const weir_option logits_options[] = {
-    { .name = "tokens", .value = "LIST", .type = WEIR_OPTION_TEXT, .required = true, .help = "Token ids: 1,2,3." },
-    { .name = "out", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "safetensors file to write." },
-    { .name = "chunk",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 1,
-      .max = INT32_MAX,
-      .help = "Tokens per step. Default: batch.chunk." },
-    { .name = "decode-from",
-      .value = "K",
-      .type = WEIR_OPTION_INT,
-      .min = 0,
-      .max = INT32_MAX,
-      .help = "Compute positions from K on one token at a time." },
+    TEXT("tokens", "LIST", "Token ids: 1,2,3.", .required = true),
+    TEXT("out", "FILE", "safetensors file to write.", .required = true),
+    INT("chunk", "N", 1, INT32_MAX, "Tokens per step. Default: batch.chunk."),
+    INT("decode-from", "K", 0, INT32_MAX, "Compute positions from K on one token at a time."),
 };
 GROUP(logits, "Input and output");
 
 static const weir_option render_options[] = {
-    { .name = "messages",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .required = true,
-      .help = "JSON array of chat messages, or an object with \"messages\", \"tools\" and template variables; - is stdin." },
+    TEXT("messages", "FILE", "JSON array of chat messages, or an object with \"messages\", \"tools\" and template variables; - is stdin.",
+         .required = true),
 };
 GROUP(render, "Input");
 
 static const weir_option bench_options[] = {
-    { .name = "prompt",
-      .letter = 'p',
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 0,
-      .max = 1 << 20,
-      .help = "Prompt tokens per prefill measurement. Default: 512." },
-    { .name = "gen",
-      .letter = 'n',
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 0,
-      .max = 1 << 20,
-      .help = "Tokens per decode measurement. Default: 64." },
-    { .name = "depth",
-      .value = "LIST",
-      .type = WEIR_OPTION_LIST,
-      .min = 0,
-      .max = 1 << 24,
-      .help = "Tokens already in the KV store, one row of results each: 0,8192. Default: 0." },
-    { .name = "repeat", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 1000, .help = "Measurements per figure. Default: 5." },
-    { .name = "synthetic-kv",
-      .type = WEIR_OPTION_FLAG,
-      .help =
-          "Fill the KV rows of each depth with noise instead of computing a prompt that long, and measure no prompt: decoding at depths "
-          "that would take too long to reach." },
-    { .name = "policies",
-      .value = "LIST",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a plain cache of --budget rows, in "
-              "turns of --gen "
-              "tokens (default: 128). --depth is the prompt, of noise." },
-    { .name = "pairs", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 64, .help = "Turns of each with --policies. Default: 7." },
-    KEY_OPTION("chunk", "N", "batch.chunk"),
-    { .name = "explain",
-      .type = WEIR_OPTION_FLAG,
-      .help = "Print which kernel runs each op, and why the ones before it do not, and what each KV policy costs to show what it has to "
-              "see; and exit." },
-    { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object instead of a table." },
+    INT("prompt", "N", 0, 1 << 20, "Prompt tokens per prefill measurement. Default: 512.", .letter = 'p'),
+    INT("gen", "N", 0, 1 << 20, "Tokens per decode measurement. Default: 64.", .letter = 'n'),
+    LIST("depth", 0, 1 << 24, "Tokens already in the KV store, one row of results each: 0,8192. Default: 0."),
+    INT("repeat", "N", 1, 1000, "Measurements per figure. Default: 5."),
+    FLAG("synthetic-kv", "Fill the KV rows of each depth with noise instead of computing a prompt that long, and measure no prompt: "
+                         "decoding at depths that would take too long to reach."),
+    TEXT("policies", "LIST",
+         "Measure decoding with these KV policies, NAME or NAME:OPTIONS with ; between, beside a plain cache of --budget rows, in turns of "
+         "--gen tokens (default: 128). --depth is the prompt, of noise."),
+    INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
+    KEY("chunk", "N", "batch.chunk"),
+    FLAG("explain", "Print which kernel runs each op, and why the ones before it do not, and what each KV policy costs to show what it has "
+                    "to see; and exit."),
+    FLAG("json", "Print one JSON object instead of a table."),
 };
 GROUP(bench, "Measurement");
 
 static const weir_option retrieval_options[] = {
-    { .name = "items",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .required = true,
-      .help = "Questions, one JSON object per line; - is stdin." },
-    { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = INT32_MAX, .help = "At most so many items. Default: all." },
-    { .name = "svg",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Also write a plot: a heat map of length and depth where all items have depths, else accuracy over length." },
+    TEXT("items", "FILE", "Questions, one JSON object per line; - is stdin.", .required = true),
+    INT("limit", "N", 1, INT32_MAX, "At most so many items. Default: all."),
+    TEXT("svg", "FILE", "Also write a plot: a heat map of length and depth where all items have depths, else accuracy over length."),
 };
 GROUP(retrieval, "Input and output");
 
 static const weir_option items_options[] = {
-    { .name = "task",
-      .value = "NAME",
-      .type = WEIR_OPTION_TEXT,
-      .required = true,
-      .help = "niah_single_1, niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, niah_multikey_3, niah_multivalue, "
-              "niah_multiquery, vt, cwe, fwe, qa_1, qa_2, niah_grid, dfs, dfs_traced, dfs_probe, or all of them." },
-    { .name = "length",
-      .value = "LIST",
-      .type = WEIR_OPTION_LIST,
-      .required = true,
-      .min = 16,
-      .max = 1 << 20,
-      .help = "Tokens of prompt and answer together, never exceeded: 1024,4096." },
-    { .name = "samples", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 100000, .help = "Per task and length. Default: 50." },
-    { .name = "seed", .value = "N", .type = WEIR_OPTION_INT, .min = 0, .max = INT64_MAX, .help = "Names the samples. Default: 42." },
-    { .name = "text",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Prose to hide needles in, UTF-8; - is stdin. Default: the end of War and Peace." },
-    { .name = "questions",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .help = "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)." },
-    { .name = "out", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Where the items go, a JSON object per line." },
+    TEXT("task", "NAME",
+         "niah_single_1, niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, niah_multikey_3, niah_multivalue, "
+         "niah_multiquery, vt, cwe, fwe, qa_1, qa_2, niah_grid, dfs, dfs_traced, dfs_probe, or all of them.",
+         .required = true),
+    LIST("length", 16, 1 << 20, "Tokens of prompt and answer together, never exceeded: 1024,4096.", .required = true),
+    INT("samples", "N", 1, 100000, "Per task and length. Default: 50."),
+    INT("seed", "N", 0, INT64_MAX, "Names the samples. Default: 42."),
+    TEXT("text", "FILE", "Prose to hide needles in, UTF-8; - is stdin. Default: the end of War and Peace."),
+    TEXT("questions", "FILE", "JSON for qa_1 in the form of SQuAD, for qa_2 in that of HotpotQA (distractor setting)."),
+    TEXT("out", "FILE", "Where the items go, a JSON object per line.", .required = true),
 };
 GROUP(items, "Items");
+
 static const weir_option constructed_options[] = {
-    { .name = "out", .value = "DIR", .type = WEIR_OPTION_TEXT, .required = true, .help = "Folder for config.json and model.safetensors." },
-    { .name = "vocabulary", .value = "N", .type = WEIR_OPTION_INT, .min = 16, .max = 8192, .help = "Tokens. Default: 4096." },
-    { .name = "heads", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 16, .help = "Query heads. Default: 2." },
-    { .name = "kv-heads",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 1,
-      .max = 4,
-      .help = "KV heads, all of which are needed. Default: 2." },
-    { .name = "window",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 2,
-      .max = 1 << 20,
-      .help = "Sliding window of its attention. Default: none." },
+    TEXT("out", "DIR", "Folder for config.json and model.safetensors.", .required = true),
+    INT("vocabulary", "N", 16, 8192, "Tokens. Default: 4096."),
+    INT("heads", "N", 1, 16, "Query heads. Default: 2."),
+    INT("kv-heads", "N", 1, 4, "KV heads, all of which are needed. Default: 2."),
+    INT("window", "N", 2, 1 << 20, "Sliding window of its attention. Default: none."),
 };
 GROUP(constructed, "Model to write");
-static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS, KEY_OPTION("log-level", "LEVEL", "log.level") };
+
+static const weir_option tokens_model_options[] = { MODEL_FILE_OPTIONS, KEY("log-level", "LEVEL", "log.level") };
 GROUP(tokens_model, "Model");
 
 static const weir_option matrix_options[] = {
-    { .name = "out",
-      .value = "DIR",
-      .type = WEIR_OPTION_TEXT,
-      .required = true,
-      .help = "Folder of the results, made when it is not there." },
-    { .name = "items", .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "Questions, as for `weir eval retrieval`." },
-    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .help = "Text to score, as for `weir eval perplexity`." },
-    { .name = "policies",
-      .value = "LIST",
-      .type = WEIR_OPTION_TEXT,
-      .help = "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit small budgets; and triattention with "
-              "--calibration." },
-    { .name = "budgets", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "Rows, or percent of each text. Default: 50%,25%,12%." },
-    { .name = "formats", .value = "LIST", .type = WEIR_OPTION_TEXT, .help = "KV formats. Default: kv.format." },
-    { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = 1 << 24, .help = "At most so many items. Default: all." },
-    { .name = "window",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 2,
-      .max = 1 << 24,
-      .help = "Tokens per window of the text. Default: 512." },
+    TEXT("out", "DIR", "Folder of the results, made when it is not there.", .required = true),
+    TEXT("items", "FILE", "Questions, as for `weir eval retrieval`."),
+    TEXT("text", "FILE", "Text to score, as for `weir eval perplexity`."),
+    TEXT("policies", "LIST",
+         "NAME or NAME:OPTIONS, with ; between. Default: thirteen methods, with windows that fit small budgets; and triattention with "
+         "--calibration."),
+    KEY("calibration", "FILE", "kv.policy.calibration"),
+    TEXT("budgets", "LIST", "Rows, or percent of each text. Default: 50%,25%,12%."),
+    TEXT("formats", "LIST", "KV formats. Default: kv.format."),
+    INT("limit", "N", 1, 1 << 24, "At most so many items. Default: all."),
+    INT("window", "N", 2, 1 << 24, "Tokens per window of the text. Default: 512."),
 };
 GROUP(matrix, "Measurement");
 
 static const weir_option calibrate_options[] = {
-    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text like those to come, UTF-8; - is stdin." },
-    { .name = "out", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Where the statistics go." },
-    { .name = "window",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 2,
-      .max = 1 << 24,
-      .help = "Tokens per window; each starts from an empty state. Default: 1024." },
+    TEXT("text", "FILE", "Text like those to come, UTF-8; - is stdin.", .required = true),
+    TEXT("out", "FILE", "Where the statistics go.", .required = true),
+    WINDOW_OPTION("1024"),
 };
 GROUP(calibrate, "Input and output");
 
 static const weir_option perplexity_options[] = {
-    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text to score, UTF-8; - is stdin." },
-    { .name = "window",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 2,
-      .max = 1 << 24,
-      .help = "Tokens per window; each starts from an empty state. Default: 512." },
-    { .name = "by-position",
-      .type = WEIR_OPTION_FLAG,
-      .help = "Also show the score by position in the window, in at most 32 equal parts of 64 tokens or more." },
-    { .name = "stream",
-      .type = WEIR_OPTION_FLAG,
-      .help = "One long stream instead of windows: as many tokens as the text has and the context takes (--context)." },
+    SCORED_TEXT_OPTION,
+    WINDOW_OPTION("512"),
+    FLAG("by-position", "Also show the score by position in the window, in at most 32 equal parts of 64 tokens or more."),
+    FLAG("stream", "One long stream instead of windows: as many tokens as the text has and the context takes (--context)."),
 };
 GROUP(perplexity, "Input");
 
 static const weir_option kv_quality_options[] = {
-    { .name = "text", .value = "FILE", .type = WEIR_OPTION_TEXT, .required = true, .help = "Text to score, UTF-8; - is stdin." },
-    { .name = "formats",
-      .value = "LIST",
-      .type = WEIR_OPTION_TEXT,
-      .help = "What to measure: q8_0,q8_0/turbo4. Default: every format that the model's heads allow, and some pairs." },
-    { .name = "window",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 2,
-      .max = 1 << 24,
-      .help = "Tokens per window; each starts from an empty state. Default: 512." },
-    { .name = "limit",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 1,
-      .max = INT32_MAX,
-      .help = "At most so many windows. Default: all." },
-    { .name = "items",
-      .value = "LIST",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are counted with each format." },
-    { .name = "item-limit",
-      .value = "N",
-      .type = WEIR_OPTION_INT,
-      .min = 1,
-      .max = INT32_MAX,
-      .help = "At most so many questions of each file. Default: all." },
+    SCORED_TEXT_OPTION,
+    TEXT("formats", "LIST", "What to measure: q8_0,q8_0/turbo4. Default: every format that the model's heads allow, and some pairs."),
+    WINDOW_OPTION("512"),
+    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+    TEXT("items", "LIST", "Files of questions as eval retrieval takes them, a.jsonl,b.jsonl: their answers are counted with each format."),
+    INT("item-limit", "N", 1, INT32_MAX, "At most so many questions of each file. Default: all."),
 };
 GROUP(kv_quality, "Input");
 
 static const weir_option sessions_options[] = {
-    KEY_OPTION("dir", "DIR", "sessions.dir"),
+    KEY("dir", "DIR", "sessions.dir"),
 };
 GROUP(sessions, "Sessions");
 
 static const weir_option session_options[] = {
-    { .name = "name", .value = "NAME", .type = WEIR_OPTION_TEXT, .required = true, .help = "The session's name." },
+    TEXT("name", "NAME", "The session's name.", .required = true),
 };
 GROUP(session, "Session");
 
