@@ -93,17 +93,25 @@ void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
 #undef SCALED_WITH
 }
 
-std::vector<Case> parity_cases(weir_op op)
+namespace {
+
+// An op's cases are in one file.
+std::vector<Case> first_of(std::initializer_list<std::vector<Case> (*)(weir_op)> files, weir_op op)
 {
-    std::vector<Case> cases = rowwise_cases(op);
-    if (cases.empty()) cases = sequence_cases(op);
-    return cases.empty() ? coda_cases(op) : cases;
+    for (const auto cases_of : files) {
+        std::vector<Case> cases = cases_of(op);
+        if (!cases.empty()) return cases;
+    }
+    return {};
 }
 
-std::vector<Case> bench_cases(weir_op op)
+} // namespace
+
+std::vector<Case> parity_cases(weir_op op)
 {
-    const std::vector<Case> cases = rowwise_benches(op);
-    return cases.empty() ? sequence_benches(op) : cases;
+    return first_of({ rowwise_cases, kv_cases, attention_cases, recurrent_cases, coda_cases }, op);
 }
+
+std::vector<Case> bench_cases(weir_op op) { return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches }, op); }
 
 }  // namespace weir_test

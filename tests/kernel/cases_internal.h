@@ -8,8 +8,12 @@ namespace weir_test {
 
 std::vector<Case> rowwise_cases(weir_op op);
 std::vector<Case> rowwise_benches(weir_op op);
-std::vector<Case> sequence_cases(weir_op op);
-std::vector<Case> sequence_benches(weir_op op);
+std::vector<Case> kv_cases(weir_op op);
+std::vector<Case> kv_benches(weir_op op);
+std::vector<Case> attention_cases(weir_op op);
+std::vector<Case> attention_benches(weir_op op);
+std::vector<Case> recurrent_cases(weir_op op);
+std::vector<Case> recurrent_benches(weir_op op);
 std::vector<Case> coda_cases(weir_op op);
 
 std::string label(const char *op, std::initializer_list<int64_t> numbers);

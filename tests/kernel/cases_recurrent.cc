@@ -1,0 +1,115 @@
+// Cases of the ops that carry a state along a sequence: conv1d, gated delta rule.
+#include <cmath>
+
+#include "tests/kernel/cases_pages.h"
+
+namespace weir_test {
+namespace {
+
+weir_recurrent_segment *recurrent_segments(Builder &b, const Spans &spans, int64_t history, int64_t state)
+{
+    auto   *segments = b.array<weir_recurrent_segment>(spans.size());
+    int32_t row = 0;
+    for (size_t s = 0; s < spans.size(); s++) {
+        segments[s] = { b.inout((size_t)history), state > 0 ? b.inout((size_t)state, Fill::Normal, 0.3f) : nullptr, row, spans[s].n_rows };
+        row += spans[s].n_rows;
+    }
+    return segments;
+}
+
+Case conv1d(Spans spans, int64_t n_channels, int64_t n_taps, Fill fill = Fill::Normal)
+{
+    const int64_t rows = rows_of(spans);
+    return { label("conv1d", { n_channels, n_taps }) + text_of(spans) + suffix(fill),
+             [=](Builder &b, bool) {
+                 auto        *args = b.one<weir_conv1d_args>();
+                 const size_t n = (size_t)(rows * n_channels);
+                 *args = { b.output(n),
+                           b.input(n, fill),
+                           b.input((size_t)(n_channels * n_taps)),
+                           recurrent_segments(b, spans, (n_taps - 1) * n_channels, 0),
+                           (int64_t)spans.size(),
+                           n_channels,
+                           n_taps };
+                 return args;
+             },
+             { (double)(rows * n_channels) * 8, (double)(rows * n_channels * n_taps) * 2 } };
+}
+
+struct Delta {
+    int64_t n_k_heads, n_v_heads, key_dim, value_dim;
+    bool    tiled = false;
+    int64_t pad = 0;
+};
+
+// Lanes past value_dim are zero, as the contract says.
+void clear_unused_lanes(float *state, const Delta &d)
+{
+    const int64_t tiles = (d.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
+    for (int64_t h = 0; h < d.n_v_heads; h++)
+        for (int64_t j = d.value_dim; j < tiles * WEIR_DELTA_LANES; j++)
+            for (int64_t i = 0; i < d.key_dim; i++)
+                state[((h * tiles + j / WEIR_DELTA_LANES) * d.key_dim + i) * WEIR_DELTA_LANES + j % WEIR_DELTA_LANES] = 0;
+}
+
+Case gated_delta_rule(Spans spans, Delta d)
+{
+    const int64_t rows = rows_of(spans), tiles = (d.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
+    const int64_t state = d.n_v_heads * tiles * d.key_dim * WEIR_DELTA_LANES;
+    return { label("gated_delta_rule", { d.n_k_heads, d.n_v_heads, d.key_dim, d.value_dim, d.pad }) + (d.tiled ? "_tiled" : "") +
+                 text_of(spans),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_gated_delta_rule_args>();
+                 const int64_t q_width = d.n_k_heads * d.key_dim, stride = 2 * q_width + d.n_v_heads * d.value_dim + d.pad;
+                 const int64_t ab = 2 * d.n_v_heads + d.pad;
+                 float        *qkv = b.input((size_t)(rows * stride)), *gates = b.input((size_t)(rows * ab), Fill::Normal, 2);
+                 auto         *a_neg = b.array<float>((size_t)d.n_v_heads);
+                 for (int64_t h = 0; h < d.n_v_heads; h++) a_neg[h] = -std::exp(b.normal());
+                 args->out = b.output((size_t)(rows * d.n_v_heads * d.value_dim));
+                 args->q = qkv, args->k = qkv + q_width, args->v = qkv + 2 * q_width, args->a = gates, args->b = gates + d.n_v_heads;
+                 args->a_neg = a_neg, args->dt_bias = b.input((size_t)d.n_v_heads);
+                 auto *segments = recurrent_segments(b, spans, 1, state);
+                 for (size_t s = 0; s < spans.size(); s++) clear_unused_lanes(segments[s].state, d);
+                 args->segments = segments, args->n_segments = (int64_t)spans.size(), args->n_k_heads = d.n_k_heads;
+                 args->n_v_heads = d.n_v_heads, args->key_dim = d.key_dim, args->value_dim = d.value_dim, args->qkv_stride = stride;
+                 args->ab_stride = ab, args->tiled_heads = d.tiled;
+                 return args;
+             },
+             { (double)state * 8 * (double)spans.size(), (double)(rows * state) * 7 } };
+}
+
+} // namespace
+
+std::vector<Case> recurrent_cases(weir_op op)
+{
+    switch (op) {
+    case WEIR_OP_CONV1D:
+        return { conv1d({ { 1, 0 } }, 64, 4),
+                 conv1d({ { 2, 0 }, { 1, 0 }, { 3, 0 } }, 100, 4),
+                 conv1d({ { 50, 0 } }, 6144, 4),
+                 conv1d({ { 9, 0 } }, 33, 8),
+                 conv1d({ { 4, 0 } }, 17, 1),
+                 conv1d({ { 7, 0 }, { 1, 0 } }, 64, 2, Fill::Large),
+                 conv1d({ { 5, 0 } }, 64, 3, Fill::Zero) };
+    case WEIR_OP_GATED_DELTA_RULE:
+        return { gated_delta_rule({ { 1, 0 } }, { 2, 4, 64, 64 }),
+                 gated_delta_rule({ { 70, 0 } }, { 2, 2, 128, 128 }),
+                 gated_delta_rule({ { 1, 0 }, { 5, 0 }, { 2, 0 } }, { 2, 4, 128, 128, true, 8 }),
+                 gated_delta_rule({ { 9, 0 } }, { 2, 6, 64, 64, false, 3 }),
+                 gated_delta_rule({ { 4, 0 } }, { 1, 2, 32, 24 }),
+                 gated_delta_rule({ { 3, 0 } }, { 1, 1, 16, 8, true }) };
+    default: return {};
+    }
+}
+
+std::vector<Case> recurrent_benches(weir_op op)
+{
+    switch (op) {
+    case WEIR_OP_CONV1D: return { conv1d({ { 1, 0 } }, 6144, 4), conv1d({ { 512, 0 } }, 6144, 4) };
+    case WEIR_OP_GATED_DELTA_RULE:
+        return { gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128 }), gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }) };
+    default: return {};
+    }
+}
+
+} // namespace weir_test
