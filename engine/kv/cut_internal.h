@@ -1,4 +1,4 @@
-/* engine/kv/cut_internal.h - the inside of kept texts that a policy watched: the list (cut_texts.c) as the tree sees it (prefix.c). */
+/* engine/kv/cut_internal.h - the inside of kept texts that a policy watched: the list (cut_texts.c) as the tree sees it. */
 #pragma once
 #include "engine/kv/parcel.h"
 #include "engine/kv/prefix_internal.h"

@@ -1,8 +1,9 @@
-/* engine/kv/prefix_internal.h - the inside of the prefix tree, for prefix.c and prefix_texts.c. */
+/* engine/kv/prefix_internal.h - the inside of the prefix tree, for the files prefix*.c and cut_texts.c. */
 #pragma once
 #include <string.h>
 
 #include "engine/kv/prefix.h"
+#include "engine/kv/residency.h"
 
 enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
 
@@ -72,6 +73,15 @@ void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
 void prefix_unname(weir_prefix *p, const char *text);
 /* The run is used, as those above it must be: a sequence has some of its pages. */
 void prefix_mark(weir_prefix *p, int32_t index);
+/* The worst leaf is dropped, so a node is free; `parent` stays, also a salt that loses its last text by that. false: there is no other leaf. */
+bool prefix_free_node(weir_prefix *p, int32_t parent);
+
+/* A lent state is now on the node, `offset` tokens into it. Of two after the same tokens the older one stays: they are equal. */
+void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
+/* The slot leaves its node. */
+void prefix_detach(weir_prefix *p, int32_t index);
+/* So many, or half of all, can be lent before one that was used at `use` or since. */
+bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use);
 
 /* The forest and some salts beside what was asked for. */
 static inline int64_t node_count(const weir_prefix_limits *limits) { return limits->n_nodes + 64; }
@@ -82,6 +92,15 @@ static inline void **pages_of(const weir_prefix *p, int32_t index) { return p->p
 static inline bool is_sink(const weir_prefix *p, int32_t index)
 {
     return p->nodes[index].depth < weir_kv_store_spec(p->store)->sinks.n_pages;
+}
+
+static inline bool is_cold(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_cold(p->store, pages_of(p, index)[0]); }
+
+static inline bool is_lost(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_lost(p->store, pages_of(p, index)[0]); }
+
+static inline void drop_pages(weir_prefix *p, int32_t index)
+{
+    for (int64_t h = 0; p->nodes[index].n_tokens > 0 && h < p->heads; h++) weir_kv_page_drop(p->store, pages_of(p, index)[h]);
 }
 
 static inline bool has_states(const weir_prefix *p) { return p->limits.snapshot_bytes > 0; }

@@ -1,6 +1,4 @@
-/* engine/kv/prefix_texts.c - texts that the tree keeps, as wholes: their states held for a while, their names, their tokens, and which of them will be
- * dropped. */
-#include <stdlib.h>
+/* engine/kv/prefix_texts.c - texts that the tree keeps, as wholes: their names, their tokens, and which of them will be dropped. */
 #include <string.h>
 
 #include "engine/kv/cut_texts.h"
@@ -26,47 +24,6 @@ static int32_t last_node(const weir_prefix *p, const weir_sequence *sequence, co
         *n_kept += same;
     }
     return index;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const weir_prefix_mark *const left = a, *const right = b;
-    return (left->at > right->at) - (left->at < right->at);
-}
-
-/* States of all children count, as they do for weir_prefix_take: one may be on a run of another text, which can be dropped meanwhile. */
-int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, weir_prefix_mark *marks, int32_t most)
-{
-    int32_t n = 0, before = 0, same = RUN, parent = find_salt(prefix, salt_text(salt));
-    while (parent != NONE && same == RUN && before < sequence->n_computed) {
-        const int32_t *const tokens = sequence->tokens + before, left = sequence->n_computed - before;
-        for (int32_t i = prefix->nodes[parent].child; i != NONE; i = prefix->nodes[i].next) {
-            const node *const child = &prefix->nodes[i];
-            const int32_t     equal = common(child->tokens, tokens, child->n_tokens < left ? child->n_tokens : left);
-            for (int32_t s = child->snapshot; s != NONE; s = prefix->slots[s].next) {
-                const weir_prefix_mark mark = { before + prefix->slots[s].offset, state_of(prefix, s) };
-                bool                   is_new = prefix->slots[s].offset <= equal;
-                for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
-                if (!is_new) continue;
-                if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);
-                marks[n++] = mark;
-                qsort(marks, (size_t)n, sizeof *marks, by_place);
-            }
-        }
-        parent = nearest_child(prefix, parent, tokens, left, &same);
-        before += same;
-    }
-    for (int32_t k = 0; k < n; k++) prefix->slots[slot_of(prefix, marks[k].state)].pins++;
-    return n;
-}
-
-void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_mark *marks, int32_t n_marks)
-{
-    for (const weir_prefix_mark *mark = marks; mark < marks + n_marks; mark++) {
-        slot *const pinned = &prefix->slots[slot_of(prefix, mark->state)];
-        WEIR_ASSERT(pinned->pins > 0);
-        if (--pinned->pins == 0 && pinned->state == SLOT_LEFT) pinned->state = SLOT_FREE;
-    }
 }
 
 /* The name's place, else a free one, else that of the least recently used text. */
@@ -161,20 +118,6 @@ static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
     return n;
 }
 
-/* So many, or half of all, can be lent before one that was used at `use` or since. */
-static bool has_states_before(const weir_prefix *p, int32_t n_states, uint64_t use)
-{
-    const int32_t half = p->limits.n_snapshots / 2;
-    int32_t       n = 0;
-    for (int32_t i = 0; i < p->limits.n_snapshots; i++) {
-        const slot *const s = &p->slots[i];
-        n += s->state == SLOT_FREE || (s->state == SLOT_KEPT && s->pins == 0 && s->last_use < use);
-    }
-    return n >= (n_states < half ? n_states : half);
-}
-
-bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states) { return has_states_before(prefix, n_states, 0); }
-
 /* When the state of this text that goes first was used. */
 static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
 {
@@ -202,7 +145,7 @@ bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n
         if (run->parent == NONE || run->n_tokens == 0 || run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i)) continue;
         *(is_sink(prefix, i) ? &before.sinks : &before.others) += prefix->heads;
     }
-    if (weir_kv_pages_fit(wanted, before) && has_states_before(prefix, n_states, use_of_states(prefix, found))) return false;
+    if (weir_kv_pages_fit(wanted, before) && prefix_has_states_before(prefix, n_states, use_of_states(prefix, found))) return false;
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     return true;
 }
