@@ -129,7 +129,7 @@ void weir_reply_text(weir_exchange *exchange, const char *content_type, const vo
 void weir_reply_error(weir_exchange *exchange); /* exchange->error */
 void weir_reply_status(weir_exchange *exchange, weir_status status); /* a failure of this server itself */
 
-/* ---- generation (generate.c, stream.c, reply.c) ---------------------------------------------------------------- */
+/* ---- generation (generate.c, generation.c, stream.c, reply.c) ---------------------------------------------------------------- */
 
 void weir_generate_chat(weir_exchange *exchange); /* route */
 void weir_generate_completion(weir_exchange *exchange); /* route */
