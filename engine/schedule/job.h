@@ -127,9 +127,15 @@ void weir_service_evict(weir_service *service, int32_t n_works); /* after a step
 /* service.c: runs it on the engine thread and waits for it. From any other thread. */
 void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user);
 
-/* step.c: admission, planning, one step. */
+/* admission.c: who may run. */
 void          weir_service_admit(weir_service *service);
-void          weir_service_step(weir_service *service);
-void          weir_choice_preempt(choice *c); /* it gives its pages up, to be computed again */
+void          weir_service_resume_stalled(weir_service *service); /* oldest first, when all their rows and one page more fit */
+weir_kv_pages weir_service_free_pages(const weir_service *service); /* kept texts give theirs up when they are asked for */
 weir_kv_pages weir_service_unclaimed_pages(const weir_service *service); /* free, or kept texts', less what running sequences will take */
-void          weir_service_publish(weir_service *service); /* what other threads may see of slots and pages */
+
+/* step.c: planning, one step. */
+void weir_service_step(weir_service *service);
+void weir_choice_preempt(choice *c); /* it gives its pages up, to be computed again */
+
+/* seen.c */
+void weir_service_publish(weir_service *service); /* what other threads may see of slots and pages */

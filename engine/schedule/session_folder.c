@@ -1,6 +1,7 @@
 /* engine/schedule/session_folder.c - the folder of sessions: names, what lies there, and room for more. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,6 +25,12 @@ weir_status session_path_of(session_path out, const weir_sessions *sessions, con
     if (snprintf(out, sizeof(session_path), "%s/%s" ENDING, sessions->folder, name) >= (int)sizeof(session_path))
         return weir_error_set(error, WEIR_EINVAL, "%s: the path of a session in it would be too long", sessions->folder);
     return WEIR_OK;
+}
+
+void session_touch(const weir_sessions *sessions, const char *name)
+{
+    session_path path;
+    if (session_path_of(path, sessions, name, NULL) == WEIR_OK) (void)utimensat(AT_FDCWD, path, NULL, 0);
 }
 
 /* NAME.session.tmp.PID of a process that is no more: it was killed while it wrote. */

@@ -73,7 +73,14 @@ void                        session_folder_done(weir_sessions *sessions, int wri
 /* Deletes automatic files whose text is the beginning of this one, other than `name`. */
 void session_folder_drop_beginnings(weir_sessions *sessions, const weir_session_text *text, const char *name);
 
-/* sessions.c */
+/* It was used now: of automatic files the one that was used longest ago gives way first. */
+void session_touch(const weir_sessions *sessions, const char *name);
+
+/* sessions.c: the lock, for who does not wait. ECANCELED: somebody has it. */
+WEIR_MUST_CHECK weir_status session_begin(weir_sessions *sessions, weir_error *error);
+void                        session_end(weir_sessions *sessions);
+
+/* session_save.c */
 /* auto-DIGEST, so that the same text, under the same policy if it has one, has the same file. */
 void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt,
                        const weir_session_cut *cut);
@@ -81,11 +88,10 @@ void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, i
 bool                        session_is_there(const weir_sessions *sessions, const char *name, const weir_session_text *text);
 WEIR_MUST_CHECK weir_status session_write_text(weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
                                                weir_session_result *result, weir_error *error);
+
+/* session_restore.c */
 WEIR_MUST_CHECK weir_status session_restore_named(weir_sessions *sessions, const char *name, weir_session_result *result,
                                                   weir_error *error); /* lock held */
-
-/* It was used now: of automatic files the one that was used longest ago gives way first. */
-void session_touch(const weir_sessions *sessions, const char *name);
 
 /* session_cut.c: texts that a policy watched. */
 bool session_take_cut(weir_sessions *sessions, const weir_cut_wish *wish); /* engine thread: the carrier holds it; false: there is none */

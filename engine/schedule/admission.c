@@ -1,0 +1,198 @@
+/* engine/schedule/admission.c - who may run: a queued job whose turn it is, or a preempted choice, when its rows fit beside those of the others. */
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/schedule/job.h"
+
+/* ---- room ---- */
+weir_kv_pages weir_service_free_pages(const weir_service *service)
+{
+    weir_kv_pages free = weir_kv_store_free(service->store);
+    if (service->prefix == NULL) return free;
+    const weir_kv_pages kept = weir_prefix_reclaimable(service->prefix);
+    return (weir_kv_pages){ .sinks = free.sinks + kept.sinks, .others = free.others + kept.others };
+}
+
+/* Rows that a choice holds when its tokens are computed. */
+static int64_t rows_to_come(const choice *c)
+{
+    const weir_sequence *const s = c->sequence;
+    const int64_t              rows = s->table.n_rows + s->n_tokens - s->n_computed;
+    return c->job->keeping != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
+}
+
+/* Free pages less those that the tokens of running sequences will still take: who was let in must not find them gone. */
+weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    weir_kv_pages             n = weir_service_free_pages(service);
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c == NULL || c->is_waiting || c->is_stalled) continue;
+        const int64_t       all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        const weir_kv_pages wanted = weir_kv_pages_of(spec, c->sequence->table.n_pages, all);
+        n.sinks -= wanted.sinks;
+        n.others -= wanted.others;
+    }
+    return n;
+}
+
+/* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its own rows. */
+static bool has_room(weir_service *service, int64_t rows, int64_t more)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
+    return weir_saver_makes_room(service->saver, service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
+}
+
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
+void weir_service_resume_stalled(weir_service *service)
+{
+    for (;;) {
+        choice *oldest = NULL;
+        for (int32_t i = 0; i < service->info.n_slots; i++) {
+            choice *const c = service->slots[i].owner;
+            if (c != NULL && c->is_stalled && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
+        }
+        if (oldest == NULL || !has_room(service, least(oldest->sequence->n_tokens, oldest->job->row_peak), WEIR_PAGE_TOKENS)) return;
+        oldest->is_stalled = false;
+        weir_choice_reuse(oldest);
+    }
+}
+
+/* ---- jobs ---- */
+static int32_t free_slots(const weir_service *service)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < service->info.n_slots; i++) n += service->slots[i].owner == NULL;
+    return n;
+}
+
+static bool any_stalled(const weir_service *service)
+{
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        if (service->slots[i].owner != NULL && service->slots[i].owner->is_stalled) return true;
+    }
+    return false;
+}
+
+static bool fits(weir_service *service, const weir_job *job)
+{
+    return free_slots(service) >= job->request.n_choices && !any_stalled(service) &&
+           has_room(service, least(job->request.n_prompt, job->row_peak), 1);
+}
+
+static void take_slot(weir_service *service, choice *c)
+{
+    slot *free_one = NULL;
+    for (int32_t i = 0; free_one == NULL && i < service->info.n_slots; i++) {
+        if (service->slots[i].owner == NULL) free_one = &service->slots[i];
+    }
+    WEIR_ASSERT(free_one != NULL);
+    free_one->owner = c;
+    c->sequence = &free_one->sequence;
+    c->is_waiting = c->index > 0;
+    weir_choice_watch(c);
+    if (c->is_waiting) return;
+    memcpy(c->sequence->tokens, c->job->request.prompt, (size_t)c->job->request.n_prompt * sizeof(int32_t));
+    c->sequence->n_tokens = c->job->request.n_prompt;
+    weir_choice_reuse(c);
+}
+
+static uint64_t *turn_of(weir_service *service, int32_t client) { return &service->turns[(uint32_t)client % CLIENT_TURNS]; }
+
+static void start_job(weir_service *service, weir_job *job)
+{
+    job->next = service->running;
+    service->running = job;
+    *turn_of(service, job->request.client) = ++service->n_turns;
+    job->admitted_ns = weir_clock_ns();
+    job->usage.n_prompt = job->request.n_prompt;
+    job->usage.queue_ns = job->admitted_ns - job->submitted_ns;
+    for (int32_t i = 0; i < job->request.n_choices; i++) take_slot(service, &job->choices[i]);
+    (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = job->usage });
+}
+
+/* Jobs of a client that run now. */
+static int32_t running_of(const weir_service *service, int32_t client)
+{
+    int32_t n = 0;
+    for (const weir_job *job = service->running; job != NULL; job = job->next) n += job->request.client == client;
+    return n;
+}
+
+/* The choices that run for its client leave room for the job in the client's budget. */
+static bool fits_budget(const weir_service *service, const weir_job *job)
+{
+    int64_t bytes = job->request.n_choices * job->choice_bytes;
+    if (service->info.kv_per_client == 0) return true;
+    for (const weir_job *other = service->running; other != NULL; other = other->next) {
+        if (other->request.client == job->request.client) bytes += (other->request.n_choices - other->n_ended) * other->choice_bytes;
+    }
+    return bytes <= service->info.kv_per_client;
+}
+
+/* Whose turn it is: the oldest job of the client that has the fewest running, of several the one that was served least recently. Only this
+ * one may start, so that a large job is not passed by small ones for ever. A client whose oldest job waits for its own budget is passed over
+ * with all its jobs; clients that share an entry of `turns` then wait together. Lock held. */
+static const weir_job *next_in_turn(weir_service *service)
+{
+    const weir_job *next = NULL;
+    int32_t         fewest = 0;
+    uint64_t        longest_ago = 0;
+    bool            is_over_budget[CLIENT_TURNS] = { false };
+    for (const weir_job *job = service->queue_head; job != NULL; job = job->next) {
+        const int32_t         n = running_of(service, job->request.client);
+        const uint64_t *const turn = turn_of(service, job->request.client);
+        bool *const           is_over = &is_over_budget[turn - service->turns];
+        *is_over = *is_over || !fits_budget(service, job);
+        if (*is_over || (next != NULL && (n > fewest || (n == fewest && *turn >= longest_ago)))) continue;
+        next = job;
+        fewest = n;
+        longest_ago = *turn;
+    }
+    return next;
+}
+
+/* Takes a job that is cancelled, or the one whose turn it is if it can start; NULL when neither. */
+static weir_job *pop_job(weir_service *service)
+{
+    weir_job *job = NULL;
+    pthread_mutex_lock(&service->lock);
+    const weir_job *const next = next_in_turn(service);
+    const bool            can_start = next != NULL && fits(service, next);
+    weir_job            **at = &service->queue_head;
+    weir_job             *before = NULL;
+    while (*at != NULL && !atomic_load(&(*at)->is_cancelled) && !(can_start && *at == next)) {
+        before = *at;
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        job = *at;
+        *at = job->next;
+        if (service->queue_tail == job) service->queue_tail = before;
+        job->next = NULL;
+        service->n_queued--;
+        if (!atomic_load(&job->is_cancelled)) {
+            job->state = JOB_RUNNING;
+            service->n_running++;
+        }
+    }
+    pthread_mutex_unlock(&service->lock);
+    return job;
+}
+
+void weir_service_admit(weir_service *service)
+{
+    for (weir_job *job = pop_job(service); job != NULL; job = pop_job(service)) {
+        if (job->state == JOB_RUNNING)
+            start_job(service, job);
+        else
+            weir_job_finish(job, WEIR_ECANCELED, "cancelled while queued");
+    }
+    for (weir_job *job = service->running, *next; job != NULL; job = next) {
+        next = job->next;
+        if (atomic_load(&job->is_cancelled)) weir_job_finish(job, WEIR_ECANCELED, "cancelled");
+    }
+}

@@ -1,0 +1,67 @@
+/* engine/schedule/seen.c - what other threads may see of slots, pages and kept texts. */
+#include "engine/schedule/job.h"
+
+/* Pages of all layers and heads are taken and given back together. */
+static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
+    const int64_t             per_block = weir_kv_pages_for(spec, 1);
+    if (per_block == 0) return 0;
+    return pages.others / per_block * (int64_t)weir_kv_block_room(spec) + pages.sinks / per_block * (int64_t)weir_kv_sink_block_room(spec);
+}
+
+static weir_service_sequence seen_of(const choice *c)
+{
+    const weir_sequence *const sequence = c->sequence;
+    weir_service_sequence      seen = { .job = c->job->serial,
+                                        .choice = c->index,
+                                        .tokens = sequence->n_computed,
+                                        .client = c->job->request.client,
+                                        .bytes = (int64_t)weir_sequence_bytes(sequence),
+                                        .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
+                                        .kv_claim = c->job->choice_bytes };
+    if (sequence->keeping == NULL) return seen;
+    const weir_keeping_count rows = weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    seen.kv_policy = c->job->usage.kv_policy;
+    seen.kv_budget = c->job->usage.kv_budget;
+    seen.n_live = rows.live;
+    seen.n_evicted = rows.evicted;
+    seen.policy_bytes = (int64_t)weir_keeping_bytes(c->job->keeping);
+    return seen;
+}
+
+void weir_service_publish(weir_service *service)
+{
+    pthread_mutex_lock(&service->lock);
+    service->n_seen = 0;
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c == NULL) continue;
+        service->seen[service->n_seen++] = seen_of(c);
+    }
+    const weir_kv_pages free = weir_service_free_pages(service);
+    const int64_t       per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
+    service->stats.kv_pages_used = service->info.kv_pages_total - free.sinks - free.others;
+    service->stats.kv_sink_pages_free = free.sinks;
+    service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);
+    service->stats.kv_tokens_free = per_block > 0 ? (free.sinks + free.others) / per_block * WEIR_PAGE_TOKENS : 0;
+    const weir_kv_residency pages = weir_kv_residency_of(service->store);
+    service->stats.kv_disk_pages_used = pages.pages_on_disk;
+    service->stats.kv_bytes_out = pages.bytes_out;
+    service->stats.kv_bytes_back = pages.bytes_back;
+    service->stats.kv_bytes_read = pages.bytes_read;
+    service->stats.kv_write_errors = pages.write_errors;
+    service->stats.kv_read_errors = pages.read_errors;
+    if (service->prefix != NULL) {
+        const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
+        service->stats.kept_tokens = kept.n_tokens;
+        service->stats.kept_cut_texts = kept.n_cut;
+        service->stats.kept_cut_tokens = kept.n_cut_tokens;
+        service->stats.kept_states = kept.n_snapshots;
+        service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
+        service->stats.dropped_tokens = kept.dropped_tokens;
+        service->stats.unsaved_tokens = kept.unsaved_tokens;
+        weir_saver_count(service->saver, &service->stats);
+    }
+    pthread_mutex_unlock(&service->lock);
+}

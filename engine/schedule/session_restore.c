@@ -1,0 +1,269 @@
+/* engine/schedule/session_restore.c - from files to kept texts: the engine thread gives the sequence empty pages and slots for states, the caller's thread
+ * reads into them, the engine thread takes in what has proved right. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/schedule/session_internal.h"
+
+/* ---- on the engine thread ---- */
+typedef struct room { /* what one call wants */
+    weir_sessions *sessions;
+    int32_t        n_states;
+    int64_t        rows; /* that the sequence needs now */
+    weir_status    status;
+    weir_error     error;
+} room;
+
+static bool is_tiered(const weir_sessions *s) { return weir_kv_store_spec(s->service->store)->n_disk_pages > 0; }
+
+/* Of a text that is restored beside a disk, at a time: what running sequences can spare for sure. */
+static int64_t piece_rows(const weir_sessions *s)
+{
+    enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
+    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
+    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages - spec->n_sink_pages) / weir_kv_pages_for(spec, 1);
+    const int64_t             least =
+        weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk, weir_runner_limits_of(s->service->runner)->hot);
+    const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
+    return (wanted < LEAST_BLOCKS ? LEAST_BLOCKS : wanted < MOST_BLOCKS ? wanted : MOST_BLOCKS) * WEIR_PAGE_TOKENS;
+}
+
+/* Pages for so many rows: what was read before is whole, and may move. */
+static void grow(weir_service *service, void *user)
+{
+    room *const          r = user;
+    weir_sequence *const sequence = &r->sessions->own.sequence;
+    if (is_tiered(r->sessions)) {
+        weir_kv_commit(&sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows);
+        const int64_t       end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        const weir_kv_pages pages = weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
+        r->status = weir_runner_make_room(service->runner, service->store,
+                                          pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1), &r->error);
+        if (r->status != WEIR_OK) return;
+    }
+    r->status = weir_kv_reserve(&sequence->table, service->store, r->rows - sequence->table.n_rows);
+}
+
+static weir_kv_pages pages_of_text(const weir_kv_spec *spec, int32_t n_tokens)
+{
+    return weir_kv_pages_of(spec, 0, (n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+}
+
+/* Pages that nobody has a claim to, and slots for the last states; all or none. */
+static void make_place(weir_service *service, void *user)
+{
+    room *const          r = user;
+    weir_sessions *const s = r->sessions;
+    const weir_kv_pages  pages = pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
+    r->status = WEIR_EFULL;
+    if (!weir_saver_makes_room(s->saver, service, pages) || !weir_prefix_reclaim(service->prefix, pages)) return;
+    r->rows = s->own.sequence.n_tokens;
+    if (is_tiered(s) && r->rows > piece_rows(s)) r->rows = piece_rows(s);
+    grow(service, r);
+    if (r->status != WEIR_OK) {
+        weir_sequence_clear(&s->own.sequence);
+        return;
+    }
+    r->status = WEIR_EFULL;
+    const int32_t want = r->n_states < s->most_states ? r->n_states : s->most_states;
+    while (s->own.n_marks < want) {
+        float *const state = weir_prefix_lend(service->prefix);
+        if (state == NULL) break;
+        s->own.marks[s->own.n_marks++] = (weir_prefix_mark){ .state = state };
+    }
+    if (s->own.n_marks > 0 || r->n_states == 0)
+        r->status = WEIR_OK;
+    else
+        weir_sequence_clear(&s->own.sequence);
+}
+
+/* What was read is right: others may continue it from now on. */
+static void take_in(weir_service *service, void *user)
+{
+    weir_sessions *const s = user;
+    weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens - s->own.sequence.table.n_rows);
+    s->own.sequence.n_computed = s->own.sequence.n_tokens;
+    (void)weir_prefix_keep(service->prefix, &s->own.sequence, s->own.salt, s->own.marks, s->own.n_marks, false);
+    weir_prefix_name(service->prefix, &s->own.sequence, s->own.salt, s->own.name);
+    weir_prefix_tried(service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens, s->own.sequence.n_tokens, s->own.salt);
+    s->own.n_marks = 0;
+    weir_sequence_clear(&s->own.sequence);
+}
+
+static void throw_away(weir_service *service, void *user)
+{
+    weir_sessions *const s = user;
+    for (int32_t i = 0; i < s->own.n_marks; i++) weir_prefix_give_back(service->prefix, s->own.marks[i].state);
+    s->own.n_marks = 0;
+    weir_sequence_clear(&s->own.sequence);
+}
+
+/* ---- reading ---- */
+static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int32_t *places, weir_error *error)
+{
+    const int32_t n = weir_session_header_of(reader)->n_tokens;
+    WEIR_TRY(weir_session_check(reader, &s->identity, error));
+    if (n > s->service->info.window)
+        return weir_error_set(error, WEIR_EFULL, "the session has %d tokens, the window here is %d; raise model.context", (int)n,
+                              (int)s->service->info.window);
+    WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
+    WEIR_TRY(weir_session_read_salt(reader, s->own.salt, error));
+    WEIR_TRY(weir_session_read_places(reader, places, error));
+    s->own.sequence.n_tokens = n;
+    return WEIR_OK;
+}
+
+/* With a disk in pieces, so that what is larger than memory goes through it. */
+static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, weir_error *error)
+{
+    const weir_kv_spec *const  spec = weir_kv_store_spec(s->service->store);
+    const weir_kv_table *const table = &s->own.sequence.table;
+    if (!is_tiered(s)) return weir_session_read_pages(reader, table->pages, table->capacity, spec, error);
+    const int64_t n = s->own.sequence.n_tokens;
+    int64_t       first = 0;
+    for (;;) {
+        const int64_t end = table->n_pages;
+        WEIR_TRY(weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error));
+        if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
+        const int64_t rows = end * WEIR_PAGE_TOKENS + piece_rows(s);
+        room          r = { .sessions = s, .rows = rows < n ? rows : n };
+        weir_service_call(s->service, grow, &r);
+        if (r.status != WEIR_OK)
+            return weir_error_set(error, r.status, "no room for the %d tokens of session %s: %s", (int)n, s->own.name,
+                                  r.error.text[0] != '\0' ? r.error.text : "others took it; try later");
+        first = end;
+    }
+}
+
+/* The last states of the file go to the slots; those before them pass through the first. */
+static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error)
+{
+    const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - s->own.n_marks;
+    float        *states[WEIR_SESSION_STATES];
+    for (int32_t i = 0; i < n; i++) states[i] = s->own.marks[i < skipped ? 0 : i - skipped].state;
+    for (int32_t i = 0; i < s->own.n_marks; i++) s->own.marks[i].at = places[skipped + i];
+    WEIR_TRY(weir_session_read_states(reader, states, error));
+    return read_pages(s, reader, error);
+}
+
+static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, weir_session_result *result, weir_error *error)
+{
+    int32_t                          places[WEIR_SESSION_STATES];
+    const weir_session_header *const header = weir_session_header_of(reader);
+    weir_status                      status = read_text(s, reader, places, error);
+    room                             r = { .sessions = s, .n_states = header->n_states };
+    if (status == WEIR_OK) {
+        weir_service_call(s->service, make_place, &r);
+        status = r.status;
+        if (status != WEIR_OK)
+            (void)weir_error_set(error, status,
+                                 "no room for the %d tokens of session %s beside what runs now; try later, or raise memory.host",
+                                 (int)header->n_tokens, s->own.name);
+    }
+    if (status == WEIR_OK) status = read_memory(s, reader, places, error);
+    weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, s);
+    if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = header->n_tokens, .n_bytes = (int64_t)header->bytes };
+    return status;
+}
+
+weir_status session_restore_named(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
+{
+    weir_session_reader *reader = NULL;
+    session_path         path;
+    WEIR_TRY(session_path_of(path, s, name, error));
+    const weir_status opened = weir_session_open(&reader, path, error);
+    if (opened == WEIR_ENOTFOUND) return weir_error_set(error, opened, "there is no session %s", name);
+    if (opened != WEIR_OK) return opened;
+    (void)snprintf(s->own.name, sizeof s->own.name, "%s", name);
+    if (weir_session_header_of(reader)->is_automatic) s->own.name[0] = '\0';
+    const weir_status status =
+        weir_session_header_of(reader)->is_cut ? session_restore_cut(s, reader, result, error) : restore_from(s, reader, result, error);
+    weir_session_close(reader);
+    return status;
+}
+
+/* ---- those that are asked for ---- */
+weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error)
+{
+    const int64_t start = weir_clock_ns();
+    WEIR_TRY(session_begin(sessions, error));
+    const weir_status status = session_restore_named(sessions, name, result, error);
+    session_end(sessions);
+    if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
+    return status;
+}
+
+typedef struct question { /* is a text of this name kept? */
+    const char *name;
+    bool        is_kept;
+} question;
+
+static void answer(weir_service *service, void *user)
+{
+    question *const q = user;
+    q->is_kept = weir_prefix_has_name(service->prefix, q->name) || weir_prefix_has_cut_name(service->prefix, q->name);
+}
+
+weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error)
+{
+    question            q = { .name = name };
+    weir_session_result result;
+    (void)pthread_mutex_lock(&sessions->lock);
+    weir_service_call(sessions->service, answer, &q);
+    const weir_status status = q.is_kept ? WEIR_OK : session_restore_named(sessions, name, &result, error);
+    (void)pthread_mutex_unlock(&sessions->lock);
+    return status == WEIR_ENOTFOUND ? WEIR_OK : status;
+}
+
+/* ---- the most recent ones ---- */
+static int by_age(const void *a, const void *b)
+{
+    const int64_t left = ((const weir_session_info *)a)->changed_ns, right = ((const weir_session_info *)b)->changed_ns;
+    return (left > right) - (left < right);
+}
+
+/* Of the usable files, the newest that fit in free pages are moved to the end of the list; returns where they begin. */
+static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
+    weir_kv_pages             pages = weir_kv_store_free(s->service->store);
+    size_t                    first = n;
+    qsort(list, n, sizeof *list, by_age);
+    for (size_t i = n; i-- > 0;) {
+        const weir_session_info info = list[i];
+        const weir_kv_pages     wanted = pages_of_text(spec, info.n_tokens);
+        if (info.problem != WEIR_OK)
+            weir_log(WEIR_LOG_WARNING, "session %s is left alone: %s; `weir session list` says more", info.name,
+                     weir_status_text(info.problem));
+        if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) || info.n_tokens > s->service->info.window) continue;
+        pages.sinks -= wanted.sinks;
+        pages.others -= wanted.others;
+        list[i] = list[--first];
+        list[first] = info;
+    }
+    return first;
+}
+
+int32_t weir_sessions_restore_recent(weir_sessions *sessions)
+{
+    weir_session_info *list = NULL;
+    size_t             n = 0;
+    int32_t            n_restored = 0;
+    weir_error         error = { 0 };
+    if (weir_sessions_list(sessions, &list, &n, &error) != WEIR_OK) {
+        weir_log(WEIR_LOG_WARNING, "no session is restored: %s", error.text);
+        return 0;
+    }
+    for (size_t i = n > 0 ? choose(sessions, list, n) : 0; i < n; i++) { /* the newest last: it is the last to be dropped */
+        weir_session_result result;
+        if (weir_sessions_restore(sessions, list[i].name, &result, &error) == WEIR_OK)
+            n_restored++;
+        else
+            weir_log(WEIR_LOG_WARNING, "session %s is not restored: %s", list[i].name, error.text);
+    }
+    weir_memory_give(list);
+    return n_restored;
+}
