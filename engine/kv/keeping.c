@@ -69,11 +69,8 @@ static weir_status open_tight(weir_policy **out, const weir_keeping_options *opt
     weir_policy_shape shape = options->shape;
     shape.n_pinned = options->n_pinned;
     WEIR_TRY(weir_policy_open(out, options->policy, &shape, options->calibration, error));
-    shape.max_rows = peak_rows(*out, options);
-    if (shape.max_rows == options->shape.max_rows) return WEIR_OK;
-    weir_policy_close(*out);
-    *out = NULL;
-    return weir_policy_open(out, options->policy, &shape, options->calibration, error);
+    weir_policy_tighten(*out, peak_rows(*out, options));
+    return WEIR_OK;
 }
 
 /* Where statistics lie is of no interest to who goes on with the text. */

@@ -62,10 +62,12 @@ enum {
  * EUNSUPPORTED for one that is missing. `calibration` (may be NULL) is borrowed and outlives the policy. */
 WEIR_MUST_CHECK weir_status weir_policy_open(weir_policy **out, const weir_policy_options *options, const weir_policy_shape *shape,
                                              const weir_calibration *calibration, weir_error *error);
-void                        weir_policy_close(weir_policy *policy); /* NULL-safe */
-unsigned                    weir_policy_needs(const weir_policy *policy);
-int64_t                     weir_policy_window(const weir_policy *policy); /* queries of WEIR_POLICY_QUERIES */
-const weir_policy_options  *weir_policy_options_of(const weir_policy *policy);
+/* The same over no more rows than this, and what it and its states take is less. Before there is a state. */
+void                       weir_policy_tighten(weir_policy *policy, int64_t max_rows);
+void                       weir_policy_close(weir_policy *policy); /* NULL-safe */
+unsigned                   weir_policy_needs(const weir_policy *policy);
+int64_t                    weir_policy_window(const weir_policy *policy); /* queries of WEIR_POLICY_QUERIES */
+const weir_policy_options *weir_policy_options_of(const weir_policy *policy);
 /* ECONFIG when a budget of so many rows leaves nothing to choose beside what the policy always keeps. */
 WEIR_MUST_CHECK weir_status weir_policy_check_budget(const weir_policy *policy, int64_t budget, weir_error *error);
 /* The most rows of one head while a step of n_new rows runs, if weir_policy_is_due is asked after each: behind a prompt that fitted, or with

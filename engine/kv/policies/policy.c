@@ -123,6 +123,18 @@ weir_status weir_policy_open(weir_policy **out, const weir_policy_options *optio
     return WEIR_OK;
 }
 
+void weir_policy_tighten(weir_policy *policy, int64_t max_rows)
+{
+    weir_policy_shape *const shape = &policy->shape;
+    WEIR_ASSERT(max_rows >= 1 && max_rows <= shape->max_rows);
+    shape->max_rows = max_rows;
+    policy->layout = (policy_layout){ 0 };
+    policy->options.ops->layout(&policy->layout, &policy->options, shape);
+    const bool fits = policy_state_size(&policy->state_bytes, shape, &policy->layout) &&
+                      policy_plan_scratch(&policy->scratch_bytes, shape, &policy->layout);
+    WEIR_ASSERT(fits); /* more rows did */
+}
+
 void weir_policy_close(weir_policy *policy) { weir_memory_give(policy); }
 
 unsigned weir_policy_needs(const weir_policy *policy) { return policy->layout.needs; }

@@ -371,4 +371,34 @@ TEST(PolicyOpen, WhatItTakesIsWhatItSays)
     EXPECT_GT(weir_policy_bytes(full.policy()), 0u);
 }
 
+/* What opening over fewer rows gives, for every method and for options that size its memory. */
+TEST(PolicyOpen, TighteningIsOpeningOverFewerRows)
+{
+    const Data  data = random_data(2, 4, 2, 40, 8, 81);
+    const auto  frequencies = data.frequencies();
+    const char *name, *summary;
+    size_t      n_smaller = 0;
+    for (size_t i = 0; (name = weir_policy_at(i, &summary)) != nullptr; i++) {
+        if (std::string(name) == "triattention") continue; // its statistics are a file's
+        weir_policy_options options;
+        weir_error          error = {};
+        ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK) << error.text;
+        weir_policy            *policies[2] = {};
+        const weir_policy_shape wide = policy_test::shape_of(data, frequencies, 40), narrow = policy_test::shape_of(data, frequencies, 12);
+        ASSERT_EQ(weir_policy_open(&policies[0], &options, &wide, nullptr, &error), WEIR_OK) << name << ": " << error.text;
+        ASSERT_EQ(weir_policy_open(&policies[1], &options, &narrow, nullptr, &error), WEIR_OK) << name << ": " << error.text;
+        n_smaller += weir_policy_scratch_bytes(policies[1]) < weir_policy_scratch_bytes(policies[0]);
+        weir_policy_tighten(policies[0], 12);
+        uint64_t digests[2][2];
+        for (int k = 0; k < 2; k++) weir_policy_digest(policies[k], digests[k]);
+        EXPECT_EQ(weir_policy_state_bytes(policies[0]), weir_policy_state_bytes(policies[1])) << name;
+        EXPECT_EQ(weir_policy_scratch_bytes(policies[0]), weir_policy_scratch_bytes(policies[1])) << name;
+        EXPECT_EQ(weir_policy_bytes(policies[0]), weir_policy_bytes(policies[1])) << name;
+        EXPECT_EQ(weir_policy_peak_rows(policies[0], 9, 0, 1), weir_policy_peak_rows(policies[1], 9, 0, 1)) << name;
+        EXPECT_EQ(memcmp(digests[0], digests[1], sizeof digests[0]), 0) << name;
+        for (weir_policy *const policy : policies) weir_policy_close(policy);
+    }
+    EXPECT_GT(n_smaller, 8u) << "there was something to tighten";
+}
+
 } // namespace
