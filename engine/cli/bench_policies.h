@@ -34,7 +34,5 @@ int64_t weir_policy_bench_tokens(const weir_policy_bench_options *options);
 WEIR_MUST_CHECK weir_status weir_policy_bench_run(weir_policy_bench_report *out, const weir_engine *engine,
                                                   const weir_policy_bench_options *options,
                                                   void (*progress)(const weir_policy_bench_row *row), weir_error *error);
-/* What each policy has to see, and what showing it costs, as text. */
-WEIR_MUST_CHECK weir_status weir_policies_explain(weir_buffer *out, const weir_engine *engine, weir_error *error);
 /* weir bench --policies: the exit code. */
 int weir_run_bench_policies(const weir_arguments *arguments);

@@ -23,6 +23,9 @@
         KEY("log-level", "LEVEL", "log.level")
 #define BATCH_OPTIONS KEY("max-sequences", "N", "batch.max_sequences"), KEY("queue", "N", "batch.queue"), KEY("chunk", "N", "batch.chunk")
 #define WINDOW_OPTION(tokens) INT("window", "N", 2, 1 << 24, "Tokens per window; each starts from an empty state. Default: " tokens ".")
+#define EXPLAIN_OPTION(policies)                                                                                                           \
+    FLAG("explain", "Print which kernel runs each op, and why the ones before it do not, and what " policies                               \
+                    " costs to show what it has to see; and exit.")
 #define SCORED_TEXT_OPTION TEXT("text", "FILE", "Text to score, UTF-8; - is stdin.", .required = true)
 
 static const weir_option model_options[] = { MODEL_FILE_OPTIONS, KEY("context", "N", "model.context"), MODEL_RUN_OPTIONS };
@@ -71,6 +74,7 @@ static const weir_option serve_options[] = {
     KEY("metrics-compat", "NAME", "server.metrics_compat"),
     KEY("reasoning-field", "NAME", "server.reasoning_field"),
     FLAG("plan", "Print the memory plan and exit; exit code 3 when it does not fit."),
+    EXPLAIN_OPTION("the configured KV policy"),
 };
 GROUP(serve, "Server");
 
@@ -105,6 +109,7 @@ GROUP(text, "Text");
 static const weir_option generate_options[] = {
     TEXT("session", "NAME", "Continue what is saved under this name in sessions.dir, and save the text with its answer there."),
     FLAG("json", "Print one JSON object with the text and its tokens."),
+    EXPLAIN_OPTION("the configured KV policy"),
 };
 GROUP(generate, "Answer");
 
@@ -139,8 +144,7 @@ static const weir_option bench_options[] = {
          "--gen tokens (default: 128). --depth is the prompt, of noise."),
     INT("pairs", "N", 1, 64, "Turns of each with --policies. Default: 7."),
     KEY("chunk", "N", "batch.chunk"),
-    FLAG("explain", "Print which kernel runs each op, and why the ones before it do not, and what each KV policy costs to show what it has "
-                    "to see; and exit."),
+    EXPLAIN_OPTION("each KV policy"),
     FLAG("json", "Print one JSON object instead of a table."),
 };
 GROUP(bench, "Measurement");

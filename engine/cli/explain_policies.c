@@ -1,7 +1,7 @@
-/* engine/cli/explain_policies.c - bench --explain: what each KV policy has to see, and what showing it costs. */
+/* engine/cli/explain_policies.c - --explain: what KV policies have to see, and what showing it costs. */
 #include <stdio.h>
 
-#include "engine/cli/bench_policies.h"
+#include "engine/cli/explain.h"
 #include "engine/kv/keeping.h"
 
 static weir_status print_price(weir_buffer *out, const weir_policy *policy, size_t bytes, int64_t budget)
@@ -42,24 +42,39 @@ static weir_status print_policy(weir_buffer *out, const weir_service_policy *mod
     return status;
 }
 
-weir_status weir_policies_explain(weir_buffer *out, const weir_engine *engine, weir_error *error)
+static weir_status print_head(weir_buffer *out, const char *what, int64_t budget, int64_t window)
+{
+    return weir_buffer_format(
+        out,
+        "%s, beside %lld rows of each head after a prompt of %lld: what they see, what a decoded token and a row of the prompt cost "
+        "more, the tokens between prunings, memory for one text\n"
+        "  %-16s %-34s %9s %9s %8s %14s %9s %9s\n",
+        what, (long long)budget, (long long)window, "policy", "sees", "MB/token", "MFLOP", "K again", "MFLOP/prompt", "every", "MB");
+}
+
+static weir_status print_all(weir_buffer *out, const weir_service_policy *model, int64_t budget, int64_t window, weir_error *error)
+{
+    const char *name, *summary;
+    WEIR_TRY(print_head(out, "KV policies with their own options", budget, window));
+    for (size_t i = 0; (name = weir_policy_at(i, &summary)) != NULL; i++) {
+        weir_policy_options options;
+        WEIR_TRY(weir_policy_options_default(&options, name, error));
+        if (!weir_policy_is_full(&options)) WEIR_TRY(print_policy(out, model, &options, budget, window));
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_policies_explain(weir_buffer *out, const weir_engine *engine, bool all, weir_error *error)
 {
     const weir_service_policy *const model = weir_engine_policy(engine);
     const int64_t                    window = weir_engine_plan_of(engine)->window;
+    weir_status                      status = WEIR_OK;
     if (model == NULL) return WEIR_OK;
     const int64_t wanted = model->budget > 0 ? model->budget : 2048, budget = wanted < window ? wanted : window;
-    weir_status   status = weir_buffer_format(out,
-                                              "KV policies with their own options, beside %lld rows of each head after a prompt of %lld: "
-                                                "what they see, what a decoded token and a "
-                                                "row of the prompt cost more, the tokens between prunings, memory for one text\n"
-                                                "  %-16s %-34s %9s %9s %8s %14s %9s %9s\n",
-                                              (long long)budget, (long long)window, "policy", "sees", "MB/token", "MFLOP", "K again",
-                                              "MFLOP/prompt", "every", "MB");
-    const char   *name, *summary;
-    for (size_t i = 0; status == WEIR_OK && (name = weir_policy_at(i, &summary)) != NULL; i++) {
-        weir_policy_options options;
-        status = weir_policy_options_default(&options, name, error);
-        if (status == WEIR_OK && !weir_policy_is_full(&options)) status = print_policy(out, model, &options, budget, window);
+    if (!weir_policy_is_full(&model->options)) {
+        status = print_head(out, "KV policy as configured", budget, window);
+        if (status == WEIR_OK) status = print_policy(out, model, &model->options, budget, window);
     }
+    if (status == WEIR_OK && all) status = print_all(out, model, budget, window, error);
     return status == WEIR_ENOMEM ? weir_error_set(error, status, "no memory for the explanation") : status;
 }

@@ -43,7 +43,7 @@ static int measure(const weir_engine *engine, const weir_policy_bench_options *o
     weir_policy_bench_report report;
     if (!as_json)
         (void)printf("%s: decoding behind %d rows of noise cut to %lld, beside a plain cache of as many; %d pairs of turns of %d tokens\n"
-                     "%-24s %24s %9s %9s %10s %12s %7s %10s %8s\n",
+                     "%-24s %22s %9s %9s %10s %12s %7s %10s %8s\n",
                      weir_engine_plan_of(engine)->model, (int)options->depth, (long long)options->budget, (int)options->n_pairs,
                      (int)options->n_tokens, "policy", "speed ratio (min..max)", "plain t/s", "t/s", "evict ms", "at prompt ms", "rows",
                      "memory MB", "GB/s");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/cli/answer.h"
+#include "engine/cli/explain.h"
 #include "engine/cli/open.h"
 #include "engine/cli/prompt.h"
 #include "engine/cli/session.h"
@@ -78,7 +79,8 @@ int weir_run_generate(const weir_arguments *arguments)
     weir_ids        ids = { 0 };
     weir_cli_answer answer = { 0 };
     const bool      as_json = weir_argument_given(arguments, "json");
-    const int       code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
+    if (weir_argument_given(arguments, "explain")) return weir_run_explain(&arguments->config);
+    const int code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
     printer           p = { .tokenizer = weir_engine_tokenizer(engine) };
     weir_status       status = weir_prompt_from_arguments(&ids, engine, arguments, &error);

@@ -6,6 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/bench_policies.h"
+#include "engine/cli/explain.h"
 #include "engine/cli/logits.h"
 #include "engine/cli/open.h"
 #include "engine/cli/print.h"
@@ -158,16 +159,8 @@ int weir_run_bench(const weir_arguments *arguments)
     int           code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
     const double load_seconds = (double)(weir_clock_ns() - start) * 1e-9;
-    if (weir_argument_given(arguments, "explain")) {
-        weir_buffer text = { 0 };
-        weir_error  error = { 0 };
-        weir_status status = weir_bench_explain(&text, engine, &error);
-        if (status == WEIR_OK) status = weir_policies_explain(&text, engine, &error);
-        code = status == WEIR_OK ? weir_print(&text) : weir_fail(status, &error);
-        weir_buffer_free(&text);
-    } else {
-        code = run_bench(engine, arguments, &options, load_seconds);
-    }
+    code = weir_argument_given(arguments, "explain") ? weir_print_explanation(engine, true)
+                                                     : run_bench(engine, arguments, &options, load_seconds);
     weir_engine_close(engine);
     return code;
 }

@@ -10,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
+#include "engine/cli/explain.h"
 #include "engine/cli/open.h"
 #include "engine/serve/server.h"
 
@@ -157,6 +158,7 @@ int weir_run_serve(const weir_arguments *arguments)
     weir_error  error = { 0 };
     static keys k;
     if (weir_argument_given(arguments, "plan")) return weir_print_plan(&arguments->config, false);
+    if (weir_argument_given(arguments, "explain")) return weir_run_explain(&arguments->config);
     const weir_status status = read_keys(&k, &arguments->config, &error);
     const int         code = status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);
     weir_buffer_free(&k.text);

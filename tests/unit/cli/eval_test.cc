@@ -1,7 +1,4 @@
 /* weir eval as a user runs it, on the demo model: items that are generated, answered, scored and drawn; perplexity by position. */
-#include <gtest/gtest.h>
-#include <jansson.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -10,27 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/formats/json.h"
+#include "tests/unit/cli/json.h"
 #include "tests/unit/cli/program.h"
 
 namespace {
 
+using program::Json;
 using program::Outcome;
 using program::run;
-
-struct Json {
-    json_t *root = nullptr;
-    explicit Json(const std::string &text)
-    {
-        weir_error error = {};
-        EXPECT_EQ(weir_json_parse(&root, text.data(), text.size(), "json", 16, &error), WEIR_OK) << error.text;
-    }
-    Json(const Json &) = delete;
-    Json &operator=(const Json &) = delete;
-    ~Json() { json_decref(root); }
-    double  number(const char *key) const { return json_number_value(json_object_get(root, key)); }
-    json_t *at(const char *key) const { return json_object_get(root, key); }
-};
 
 /* weir eval NAME on the demo model. */
 Outcome eval(std::vector<std::string> words)
@@ -40,21 +24,8 @@ Outcome eval(std::vector<std::string> words)
     return run(words);
 }
 
-class Eval : public testing::Test {
+class Eval : public program::Folder {
   protected:
-    void SetUp() override
-    {
-        folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
-        std::filesystem::remove_all(folder_);
-        std::filesystem::create_directories(folder_);
-    }
-    void        TearDown() override { std::filesystem::remove_all(folder_); }
-    std::string path(const std::string &name) const { return folder_ + "/" + name; }
-    std::string put(const std::string &name, const std::string &text) const
-    {
-        std::ofstream(path(name), std::ios::binary) << text;
-        return path(name);
-    }
     std::string read(const std::string &name) const
     {
         std::ifstream     in(path(name), std::ios::binary);
@@ -67,7 +38,6 @@ class Eval : public testing::Test {
         const std::string text = read(name);
         return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
     }
-    std::string folder_;
 };
 
 /* The demo model finds needles in prose; all of them but few, whatever rounding its kernels have. */

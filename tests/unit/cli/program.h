@@ -2,6 +2,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -35,5 +37,24 @@ inline Outcome run(const std::vector<std::string> &words, const char *fixed = nu
     outcome.err = testing::internal::GetCapturedStderr();
     return outcome;
 }
+
+/* A folder of the test's own, empty at first. */
+class Folder : public testing::Test {
+  protected:
+    void SetUp() override
+    {
+        folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+        std::filesystem::remove_all(folder_);
+        std::filesystem::create_directories(folder_);
+    }
+    void        TearDown() override { std::filesystem::remove_all(folder_); }
+    std::string path(const std::string &name) const { return folder_ + "/" + name; }
+    std::string put(const std::string &name, const std::string &text) const
+    {
+        std::ofstream(path(name), std::ios::binary) << text;
+        return path(name);
+    }
+    std::string folder_;
+};
 
 } // namespace program

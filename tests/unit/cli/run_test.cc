@@ -61,20 +61,8 @@ class Piped {
     std::thread writer_;
 };
 
-class Commands : public testing::Test {
+class Commands : public program::Folder {
   protected:
-    void SetUp() override
-    {
-        folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
-        std::filesystem::remove_all(folder_);
-        std::filesystem::create_directories(folder_);
-    }
-    void        TearDown() override { std::filesystem::remove_all(folder_); }
-    std::string put(const std::string &name, const std::string &text) const
-    {
-        std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
-        return folder_ + "/" + name;
-    }
     /* The demo model with another chat template. */
     std::string with_template(const std::string &text) const
     {
@@ -87,7 +75,6 @@ class Commands : public testing::Test {
         std::ofstream(copy + "/chat_template.jinja") << text;
         return copy;
     }
-    std::string folder_;
 };
 
 TEST_F(Commands, MessagesComeFromFilesAndPipes)

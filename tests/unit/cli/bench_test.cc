@@ -1,0 +1,156 @@
+/* weir bench --policies and --explain on the demo model: what they print and what they refuse. How long anything takes decides nothing. */
+#include <sstream>
+
+#include "tests/unit/cli/json.h"
+#include "tests/unit/cli/program.h"
+
+namespace {
+
+using program::Json;
+using program::Outcome;
+using program::run;
+
+const std::string demo = "models/weir-demo";
+
+/* Two pairs of turns of 4 tokens, unless `more` says otherwise. */
+Outcome bench(const std::string &policies, const std::vector<std::string> &more)
+{
+    std::vector<std::string> words = { "bench", "--model", demo, "--set", "kernels.threads=1", "--policies", policies };
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+}
+
+/* Least, median and most of a rate that was measured. */
+void expect_rate(const json_t *row, const char *name)
+{
+    const json_t *const rate = json_object_get(row, name);
+    ASSERT_TRUE(json_is_object(rate)) << name;
+    const double least = json_number_value(json_object_get(rate, "min")), median = json_number_value(json_object_get(rate, "median")),
+                 most = json_number_value(json_object_get(rate, "max"));
+    EXPECT_GT(least, 0) << name;
+    EXPECT_LE(least, median) << name;
+    EXPECT_LE(median, most) << name;
+}
+
+TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
+{
+    const Outcome o =
+        bench("sinks:every=1;snapkv:window=8,every=0", { "--budget", "100", "--depth", "200", "--gen", "4", "--pairs", "2", "--json" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json got(o.out);
+    EXPECT_STREQ(json_string_value(got.at("model")), "weir-demo");
+    EXPECT_GT(json_string_length(got.at("arch")), 0u);
+    for (const auto &[name, value] : { std::pair("depth", 200), std::pair("budget", 100), std::pair("pairs", 2), std::pair("tokens", 4) })
+        EXPECT_EQ(got.number(name), value) << name;
+    const json_t *const rows = got.at("policies");
+    ASSERT_EQ(json_array_size(rows), 2u) << o.out;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *const row = json_array_get(rows, i);
+        EXPECT_STREQ(json_string_value(json_object_get(row, "policy")), i == 0 ? "sinks:every=1" : "snapkv:window=8,every=0");
+        for (const char *const name : { "speed_ratio", "plain_tokens_per_second", "tokens_per_second" }) expect_rate(row, name);
+        EXPECT_EQ(json_number_value(json_object_get(row, "rows")), 100) << "of 200, and what was decoded behind them";
+        EXPECT_GT(json_number_value(json_object_get(row, "memory_bytes")), 0);
+        EXPECT_GT(json_number_value(json_object_get(row, "prompt_evict_ms")), 0);
+        EXPECT_GT(json_number_value(json_object_get(row, "bandwidth_gb_per_second")), 0);
+        EXPECT_TRUE(json_is_number(json_object_get(row, "evict_ms_per_token")));
+    }
+}
+
+TEST(BenchPolicies, TheTableHasAColumnForEachFigure)
+{
+    const Outcome o = bench("h2o:every=4,recent=16", { "--budget", "80", "--depth", "160", "--gen", "2", "--pairs", "1" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    std::istringstream text(o.out);
+    std::string        about, head, row, end;
+    for (std::string *const line : { &about, &head, &row, &end }) ASSERT_TRUE(std::getline(text, *line)) << o.out;
+    EXPECT_SAYS(about, "160 rows of noise cut to 80");
+    EXPECT_SAYS(about, "1 pairs of turns of 2 tokens");
+    EXPECT_EQ(row.rfind("h2o:every=4,recent=16 ", 0), 0u) << row;
+    EXPECT_SAYS(end, "medians over the pairs");
+    for (const char *const column :
+         { "policy", "speed ratio (min..max)", "plain t/s", "t/s", "evict ms", "at prompt ms", "rows", "memory MB", "GB/s" })
+        EXPECT_SAYS(head, column);
+    for (const char *const column : { "rows", "memory MB", "GB/s" }) { /* figures end below their names */
+        const size_t last = head.find(column) + strlen(column) - 1;
+        ASSERT_LT(last, row.size()) << row;
+        EXPECT_TRUE(isdigit(static_cast<unsigned char>(row[last]))) << column << ": " << row;
+    }
+}
+
+TEST(BenchPolicies, MistakesAreNamed)
+{
+    const std::vector<std::string> good = { "--budget", "100", "--depth", "200", "--gen", "2", "--pairs", "1" };
+    const struct {
+        const char              *policies;
+        std::vector<std::string> more;
+        const char              *says;
+    } cases[] = {
+        { "snapvk", good, "snapkv" },
+        { "sinks:evry=1", good, "every" },
+        { "full", good, "keeps every row" },
+        { ";", good, "an empty one" },
+        { "sinks", { "--depth", "200" }, "--budget ROWS" },
+        { "sinks", { "--budget", "100" }, "one --depth" },
+        { "sinks", { "--budget", "100", "--depth", "200,300" }, "one --depth" },
+        { "sinks", { "--budget", "201", "--depth", "200" }, "a depth of at least that" },
+        { "sinks", { "--budget", "32", "--depth", "64" }, "more than 64" },
+        { "sinks", { "--budget", "100", "--depth", "200", "--gen", "0" }, "at least 1 token" },
+        { "sinks", { "--budget", "100", "--depth", "200", "--pairs", "65" }, "--pairs" },
+        { "sinks", { "--budget", "100", "--depth", "200", "--context", "256" }, "model.context" },
+        { "sinks:sinks=100", good, "leaves it no choice" },
+    };
+    for (const auto &c : cases) {
+        const Outcome o = bench(c.policies, c.more);
+        EXPECT_EQ(o.code, 2) << c.policies << ": " << o.out;
+        EXPECT_SAYS(o.err, c.says);
+    }
+}
+
+/* ---- --explain ---- */
+
+/* The line of a policy in the table that begins so; empty: there is none. */
+std::string line_of(const std::string &text, const std::string &table, const std::string &policy)
+{
+    const size_t begin = text.find(table);
+    if (begin == std::string::npos) return "";
+    const size_t at = text.find("\n  " + policy + " ", begin);
+    return at == std::string::npos ? "" : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+}
+
+TEST(Explain, SaysWhatTheConfiguredPolicyCosts)
+{
+    const std::vector<std::string> policy = {
+        "--model", demo, "--context", "512", "--policy", "snapkv", "--budget", "64", "--policy-options", "window=8,every=7"
+    };
+    for (const char *const command : { "generate", "serve", "bench" }) {
+        std::vector<std::string> words = { command, "--explain" };
+        words.insert(words.end(), policy.begin(), policy.end());
+        const Outcome o = run(words);
+        ASSERT_EQ(o.code, 0) << o.err;
+        EXPECT_SAYS(o.out, "  attention\n");
+        const std::string own = line_of(o.out, "KV policy as configured, beside 64 rows", "snapkv");
+        EXPECT_SAYS(own, "last 8 queries keys");
+        EXPECT_NE(own.find(" 7 "), std::string::npos) << own;
+        const std::string of_all = line_of(o.out, "KV policies with their own options, beside 64 rows", "snapkv");
+        EXPECT_EQ(of_all.empty(), std::string(command) != "bench") << o.out;
+        EXPECT_NE(of_all, own);
+    }
+}
+
+TEST(Explain, SaysNothingOfPoliciesWhereThereIsNone)
+{
+    const Outcome one = run({ "generate", "--explain", "--model", demo, "--context", "512" }),
+                  all = run({ "bench", "--explain", "--model", demo });
+    ASSERT_EQ(one.code, 0) << one.err;
+    EXPECT_SAYS(one.out, "  attention\n");
+    EXPECT_EQ(one.out.find("KV polic"), std::string::npos) << one.out;
+    ASSERT_EQ(all.code, 0) << all.err;
+    EXPECT_EQ(all.out.find("as configured"), std::string::npos) << all.out;
+    for (const char *const name : { "sinks", "h2o", "snapkv", "rkv" }) EXPECT_NE(line_of(all.out, "KV policies", name), "") << name;
+    EXPECT_SAYS(line_of(all.out, "KV policies", "triattention"), "weir calibrate");
+    const Outcome bad = run({ "serve", "--explain", "--model", demo, "--policy", "snapkv" });
+    EXPECT_EQ(bad.code, 2);
+    EXPECT_SAYS(bad.err, "kv.policy.budget");
+}
+
+} // namespace
