@@ -80,10 +80,8 @@ weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
     weir_json_open(&json, '{');
     weir_json_key(&json, "error");
     weir_json_open(&json, '{');
-    weir_json_key(&json, "message");
-    weir_json_string(&json, error->message);
-    weir_json_key(&json, "type");
-    weir_json_string(&json, error->type);
+    weir_json_put_string(&json, "message", error->message);
+    weir_json_put_string(&json, "type", error->type);
     weir_json_key(&json, "param");
     if (error->param[0] != 0)
         weir_json_string(&json, error->param);
@@ -95,10 +93,8 @@ weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
     else
         weir_json_null(&json);
     if (error->n_prompt_tokens > 0) {
-        weir_json_key(&json, "n_prompt_tokens");
-        weir_json_integer(&json, error->n_prompt_tokens);
-        weir_json_key(&json, "n_ctx");
-        weir_json_integer(&json, error->n_ctx);
+        weir_json_put_integer(&json, "n_prompt_tokens", error->n_prompt_tokens);
+        weir_json_put_integer(&json, "n_ctx", error->n_ctx);
     }
     weir_json_close(&json, '}');
     weir_json_close(&json, '}');

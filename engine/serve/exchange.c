@@ -38,22 +38,13 @@ static void write_log_line(weir_exchange *x)
     weir_buffer   line = { 0 };
     weir_json_out json = { .buffer = &line };
     weir_json_open(&json, '{');
-    weir_json_key(&json, "time");
-    weir_json_integer(&json, weir_clock_unix_seconds());
-    weir_json_key(&json, "id");
-    weir_json_string(&json, x->id);
-    weir_json_key(&json, "method");
-    weir_json_string(&json, x->method);
-    weir_json_key(&json, "path");
-    weir_json_string(&json, x->path);
-    weir_json_key(&json, "status");
-    weir_json_integer(&json, x->status);
-    weir_json_key(&json, "ms");
-    weir_json_number(&json, (double)(weir_clock_ns() - x->start_ns) * 1e-6);
-    if (x->error.status != 0) {
-        weir_json_key(&json, "error");
-        weir_json_string(&json, x->error.message);
-    }
+    weir_json_put_integer(&json, "time", weir_clock_unix_seconds());
+    weir_json_put_string(&json, "id", x->id);
+    weir_json_put_string(&json, "method", x->method);
+    weir_json_put_string(&json, "path", x->path);
+    weir_json_put_integer(&json, "status", x->status);
+    weir_json_put_number(&json, "ms", (double)(weir_clock_ns() - x->start_ns) * 1e-6);
+    if (x->error.status != 0) weir_json_put_string(&json, "error", x->error.message);
     if (x->generation != NULL && json.status == WEIR_OK) weir_generation_log(x->generation, &line);
     weir_json_close(&json, '}');
     if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK) (void)!write(x->server->options.log_fd, line.data, line.size);
@@ -188,5 +179,16 @@ void weir_reply_error(weir_exchange *x)
 void weir_reply_status(weir_exchange *x, weir_status status)
 {
     weir_api_from_status(&x->error, status, NULL);
+    weir_reply_error(x);
+}
+
+void weir_reply_result(weir_exchange *x, weir_buffer *text, weir_status status)
+{
+    if (status == WEIR_OK) {
+        weir_reply_json(x, 200, text);
+        return;
+    }
+    weir_buffer_free(text);
+    if (x->error.status == 0) weir_api_from_status(&x->error, status, NULL);
     weir_reply_error(x);
 }

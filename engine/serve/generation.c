@@ -225,14 +225,10 @@ static void make_reply(weir_generation *g)
     if (failed) x->error = g->failure;
     const weir_status status = failed ? WEIR_OK : weir_reply_whole(&text, g);
     (void)pthread_mutex_unlock(&x->lock);
-    if (failed) {
+    if (failed)
         weir_reply_error(x);
-    } else if (status == WEIR_OK) {
-        weir_reply_json(x, 200, &text);
-    } else {
-        weir_buffer_free(&text);
-        weir_reply_status(x, status);
-    }
+    else
+        weir_reply_result(x, &text, status);
 }
 
 /* The service is never called with our lock held: its callbacks take that lock. */

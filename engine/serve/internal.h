@@ -128,6 +128,8 @@ void weir_reply_json(weir_exchange *exchange, int status, weir_buffer *text); /*
 void weir_reply_text(weir_exchange *exchange, const char *content_type, const void *text, size_t n);
 void weir_reply_error(weir_exchange *exchange); /* exchange->error */
 void weir_reply_status(weir_exchange *exchange, weir_status status); /* a failure of this server itself */
+void weir_reply_result(weir_exchange *exchange, weir_buffer *text,
+                       weir_status status); /* OK: the text; else exchange->error, made of the status if it is not filled */
 
 /* ---- generation (generate.c, generation.c, stream.c, reply.c) ---------------------------------------------------------------- */
 

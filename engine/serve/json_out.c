@@ -120,3 +120,27 @@ void weir_json_raw(weir_json_out *out, const char *json, size_t n)
     before_value(out);
     put(out, json, n);
 }
+
+void weir_json_put_string(weir_json_out *out, const char *key, const char *text)
+{
+    weir_json_key(out, key);
+    weir_json_string(out, text);
+}
+
+void weir_json_put_integer(weir_json_out *out, const char *key, int64_t value)
+{
+    weir_json_key(out, key);
+    weir_json_integer(out, value);
+}
+
+void weir_json_put_number(weir_json_out *out, const char *key, double value)
+{
+    weir_json_key(out, key);
+    weir_json_number(out, value);
+}
+
+void weir_json_put_bool(weir_json_out *out, const char *key, bool value)
+{
+    weir_json_key(out, key);
+    weir_json_bool(out, value);
+}

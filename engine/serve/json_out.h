@@ -29,6 +29,12 @@ void weir_json_bool(weir_json_out *out, bool value);
 void weir_json_null(weir_json_out *out);
 void weir_json_raw(weir_json_out *out, const char *json, size_t n); /* one value, already JSON */
 
+/* Members of an object. */
+void weir_json_put_string(weir_json_out *out, const char *key, const char *text);
+void weir_json_put_integer(weir_json_out *out, const char *key, int64_t value);
+void weir_json_put_number(weir_json_out *out, const char *key, double value);
+void weir_json_put_bool(weir_json_out *out, const char *key, bool value);
+
 /* Bytes of the well-formed UTF-8 sequence at text [n], n >= 1; 0: ill-formed or cut. */
 size_t weir_utf8_sequence(const unsigned char *text, size_t n);
 

@@ -3,26 +3,20 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
-static void write_number(weir_json_out *json, const char *key, int64_t value)
-{
-    weir_json_key(json, key);
-    weir_json_integer(json, value);
-}
-
 /* A tier without cap has no head-room that could be told. */
 static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir_tier tier)
 {
     const size_t cap = state->cap[tier], total = state->total[tier];
     weir_json_key(json, weir_tier_name(tier));
     weir_json_open(json, '{');
-    write_number(json, "cap", (int64_t)cap);
-    write_number(json, "used", (int64_t)total);
-    write_number(json, "peak", (int64_t)state->peak[tier]);
-    write_number(json, "head_room", (int64_t)(cap > total ? cap - total : 0));
+    weir_json_put_integer(json, "cap", (int64_t)cap);
+    weir_json_put_integer(json, "used", (int64_t)total);
+    weir_json_put_integer(json, "peak", (int64_t)state->peak[tier]);
+    weir_json_put_integer(json, "head_room", (int64_t)(cap > total ? cap - total : 0));
     weir_json_key(json, "accounts");
     weir_json_open(json, '{');
     for (int account = 0; account < WEIR_ACCOUNT_COUNT; account++)
-        write_number(json, weir_account_name((weir_account)account), (int64_t)state->used[tier][account]);
+        weir_json_put_integer(json, weir_account_name((weir_account)account), (int64_t)state->used[tier][account]);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
@@ -34,14 +28,11 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
     } texts[] = {
         { "format", info->kv_format }, { "k_format", info->k_format }, { "v_format", info->v_format }, { "wide_format", info->wide_format }
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        weir_json_key(json, texts[i].key);
-        weir_json_string(json, texts[i].value != NULL ? texts[i].value : "");
-    }
-    write_number(json, "wide_layers", info->wide_layers);
-    write_number(json, "wide_sinks", info->sink_tokens);
-    weir_json_key(json, "lossy");
-    weir_json_bool(json, info->kv_is_lossy);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        weir_json_put_string(json, texts[i].key, texts[i].value != NULL ? texts[i].value : "");
+    weir_json_put_integer(json, "wide_layers", info->wide_layers);
+    weir_json_put_integer(json, "wide_sinks", info->sink_tokens);
+    weir_json_put_bool(json, "lossy", info->kv_is_lossy);
 }
 
 /* Zeros without memory.disk. */
@@ -49,13 +40,13 @@ static void write_disk(weir_json_out *json, const weir_service_info *info, const
 {
     weir_json_key(json, "disk");
     weir_json_open(json, '{');
-    write_number(json, "pages", info->kv_disk_pages);
-    write_number(json, "used_pages", stats->kv_disk_pages_used);
-    write_number(json, "bytes_out", stats->kv_bytes_out);
-    write_number(json, "bytes_back", stats->kv_bytes_back);
-    write_number(json, "bytes_read", stats->kv_bytes_read);
-    write_number(json, "write_errors", stats->kv_write_errors);
-    write_number(json, "read_errors", stats->kv_read_errors);
+    weir_json_put_integer(json, "pages", info->kv_disk_pages);
+    weir_json_put_integer(json, "used_pages", stats->kv_disk_pages_used);
+    weir_json_put_integer(json, "bytes_out", stats->kv_bytes_out);
+    weir_json_put_integer(json, "bytes_back", stats->kv_bytes_back);
+    weir_json_put_integer(json, "bytes_read", stats->kv_bytes_read);
+    weir_json_put_integer(json, "write_errors", stats->kv_write_errors);
+    weir_json_put_integer(json, "read_errors", stats->kv_read_errors);
     weir_json_close(json, '}');
 }
 
@@ -63,33 +54,32 @@ static void write_kv(weir_json_out *json, const weir_service_info *info, const w
 {
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
-    write_number(json, "page_bytes", info->kv_page_bytes);
-    write_number(json, "pages", stats->kv_pages_total);
-    write_number(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
+    weir_json_put_integer(json, "page_bytes", info->kv_page_bytes);
+    weir_json_put_integer(json, "pages", stats->kv_pages_total);
+    weir_json_put_integer(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
     write_disk(json, info, stats);
-    write_number(json, "bytes", stats->kv_bytes_total);
-    write_number(json, "used_bytes", stats->kv_bytes_used);
-    write_number(json, "bytes_per_token", info->kv_bytes_per_token);
-    write_number(json, "free_tokens", stats->kv_tokens_free);
-    write_number(json, "sink_pages", info->kv_sink_pages);
-    write_number(json, "free_sink_pages", stats->kv_sink_pages_free);
-    write_number(json, "bytes_per_sink_token", info->kv_bytes_per_sink);
-    write_number(json, "open_bytes_per_sequence", info->kv_open_bytes);
+    weir_json_put_integer(json, "bytes", stats->kv_bytes_total);
+    weir_json_put_integer(json, "used_bytes", stats->kv_bytes_used);
+    weir_json_put_integer(json, "bytes_per_token", info->kv_bytes_per_token);
+    weir_json_put_integer(json, "free_tokens", stats->kv_tokens_free);
+    weir_json_put_integer(json, "sink_pages", info->kv_sink_pages);
+    weir_json_put_integer(json, "free_sink_pages", stats->kv_sink_pages_free);
+    weir_json_put_integer(json, "bytes_per_sink_token", info->kv_bytes_per_sink);
+    weir_json_put_integer(json, "open_bytes_per_sequence", info->kv_open_bytes);
     weir_kv_formats_write(json, info);
     weir_json_close(json, '}');
-    write_number(json, "recurrent_bytes_per_sequence", info->recurrent_bytes);
+    weir_json_put_integer(json, "recurrent_bytes_per_sequence", info->recurrent_bytes);
 }
 
 static void write_policy(weir_json_out *json, const weir_service_sequence *s)
 {
     weir_json_key(json, "policy");
     weir_json_open(json, '{');
-    weir_json_key(json, "name");
-    weir_json_string(json, s->kv_policy);
-    write_number(json, "budget", s->kv_budget);
-    write_number(json, "live", s->n_live);
-    write_number(json, "evicted", s->n_evicted);
-    write_number(json, "bytes", s->policy_bytes);
+    weir_json_put_string(json, "name", s->kv_policy);
+    weir_json_put_integer(json, "budget", s->kv_budget);
+    weir_json_put_integer(json, "live", s->n_live);
+    weir_json_put_integer(json, "evicted", s->n_evicted);
+    weir_json_put_integer(json, "bytes", s->policy_bytes);
     weir_json_close(json, '}');
 }
 
@@ -99,11 +89,11 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
     weir_json_open(json, '[');
     for (const weir_service_sequence *s = sequences; s < sequences + n; s++) {
         weir_json_open(json, '{');
-        write_number(json, "id", s->job);
-        write_number(json, "choice", s->choice);
-        write_number(json, "tokens", s->tokens);
-        write_number(json, "bytes", s->bytes);
-        write_number(json, "kv_bytes", s->kv_bytes);
+        weir_json_put_integer(json, "id", s->job);
+        weir_json_put_integer(json, "choice", s->choice);
+        weir_json_put_integer(json, "tokens", s->tokens);
+        weir_json_put_integer(json, "bytes", s->bytes);
+        weir_json_put_integer(json, "kv_bytes", s->kv_bytes);
         if (s->kv_policy != NULL) write_policy(json, s);
         weir_json_close(json, '}');
     }
@@ -118,9 +108,9 @@ static void write_budgets(weir_json_out *json, const weir_service_info *info, co
     for (const weir_service_sequence *s = sequences; s < sequences + n; s++) claimed += s->client == client ? s->kv_claim : 0;
     weir_json_key(json, "budgets");
     weir_json_open(json, '{');
-    write_number(json, "kv_per_request", info->kv_per_request);
-    write_number(json, "kv_per_key", info->kv_per_client);
-    write_number(json, "kv_claimed", claimed);
+    weir_json_put_integer(json, "kv_per_request", info->kv_per_request);
+    weir_json_put_integer(json, "kv_per_key", info->kv_per_client);
+    weir_json_put_integer(json, "kv_claimed", claimed);
     weir_json_close(json, '}');
 }
 
@@ -134,8 +124,7 @@ static weir_status write_all(weir_buffer *out, const weir_server *server, weir_s
     if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
     weir_json_out json = { .buffer = out };
     weir_json_open(&json, '{');
-    weir_json_key(&json, "object");
-    weir_json_string(&json, "memory");
+    weir_json_put_string(&json, "object", "memory");
     weir_json_key(&json, "tiers");
     weir_json_open(&json, '{');
     for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) write_tier(&json, &state, (weir_tier)tier);
@@ -146,23 +135,23 @@ static weir_status write_all(weir_buffer *out, const weir_server *server, weir_s
     write_budgets(&json, info, sequences, n_sequences, client);
     weir_json_key(&json, "kept");
     weir_json_open(&json, '{');
-    write_number(&json, "tokens", stats.kept_tokens);
-    write_number(&json, "bytes", stats.kept_bytes);
-    write_number(&json, "states", stats.kept_states);
-    write_number(&json, "policy_texts", stats.kept_cut_texts);
-    write_number(&json, "policy_tokens", stats.kept_cut_tokens);
-    write_number(&json, "dropped_tokens", stats.dropped_tokens);
-    write_number(&json, "unsaved_tokens", stats.unsaved_tokens);
-    write_number(&json, "saved_texts", stats.saved_texts);
-    write_number(&json, "saved_tokens", stats.saved_tokens);
-    write_number(&json, "save_failures", stats.save_failures);
-    write_number(&json, "saves_given_up", stats.saves_given_up);
-    write_number(&json, "replaced_texts", stats.replaced_texts);
-    write_number(&json, "found_texts", stats.found_texts);
-    write_number(&json, "found_tokens", stats.found_tokens);
+    weir_json_put_integer(&json, "tokens", stats.kept_tokens);
+    weir_json_put_integer(&json, "bytes", stats.kept_bytes);
+    weir_json_put_integer(&json, "states", stats.kept_states);
+    weir_json_put_integer(&json, "policy_texts", stats.kept_cut_texts);
+    weir_json_put_integer(&json, "policy_tokens", stats.kept_cut_tokens);
+    weir_json_put_integer(&json, "dropped_tokens", stats.dropped_tokens);
+    weir_json_put_integer(&json, "unsaved_tokens", stats.unsaved_tokens);
+    weir_json_put_integer(&json, "saved_texts", stats.saved_texts);
+    weir_json_put_integer(&json, "saved_tokens", stats.saved_tokens);
+    weir_json_put_integer(&json, "save_failures", stats.save_failures);
+    weir_json_put_integer(&json, "saves_given_up", stats.saves_given_up);
+    weir_json_put_integer(&json, "replaced_texts", stats.replaced_texts);
+    weir_json_put_integer(&json, "found_texts", stats.found_texts);
+    weir_json_put_integer(&json, "found_tokens", stats.found_tokens);
     weir_json_close(&json, '}');
-    write_number(&json, "preemptions", stats.preemptions);
-    write_number(&json, "evicted_tokens", stats.evicted_tokens);
+    weir_json_put_integer(&json, "preemptions", stats.preemptions);
+    weir_json_put_integer(&json, "evicted_tokens", stats.evicted_tokens);
     weir_json_close(&json, '}');
     return json.status;
 }
@@ -173,10 +162,5 @@ void weir_memory_get(weir_exchange *x)
     weir_service_sequence *const sequences = weir_memory_take_zero((size_t)x->server->limits.n_slots, sizeof *sequences);
     const weir_status            status = sequences != NULL ? write_all(&text, x->server, sequences, x->key) : WEIR_ENOMEM;
     weir_memory_give(sequences);
-    if (status == WEIR_OK) {
-        weir_reply_json(x, 200, &text);
-    } else {
-        weir_buffer_free(&text);
-        weir_reply_status(x, status);
-    }
+    weir_reply_result(x, &text, status);
 }

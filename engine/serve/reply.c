@@ -22,21 +22,10 @@ static void write_head(weir_json_out *json, const weir_generation *g, bool chunk
         { "model", options->model_name },
         { "system_fingerprint", options->fingerprint },
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        weir_json_key(json, texts[i].key);
-        weir_json_string(json, texts[i].value);
-    }
-    weir_json_key(json, "created");
-    weir_json_integer(json, g->created);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) weir_json_put_string(json, texts[i].key, texts[i].value);
+    weir_json_put_integer(json, "created", g->created);
     if (weir_generation_truncated(g) == 0) return;
-    weir_json_key(json, "truncated_tokens");
-    weir_json_integer(json, weir_generation_truncated(g));
-}
-
-static void write_integer(weir_json_out *json, const char *key, int64_t value)
-{
-    weir_json_key(json, key);
-    weir_json_integer(json, value);
+    weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
 }
 
 /* Rows that are not kept, or not as they were computed, are said to be so. */
@@ -46,16 +35,14 @@ static void write_kv(weir_json_out *json, const weir_generation *g, const weir_u
     if (!info->kv_is_lossy && usage->kv_policy == NULL) return;
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
-    weir_json_key(json, "format");
-    weir_json_string(json, info->kv_format);
-    write_integer(json, "bytes", usage->kv_bytes);
-    write_integer(json, "rows", usage->n_rows);
+    weir_json_put_string(json, "format", info->kv_format);
+    weir_json_put_integer(json, "bytes", usage->kv_bytes);
+    weir_json_put_integer(json, "rows", usage->n_rows);
     if (usage->kv_policy != NULL) {
-        write_integer(json, "live", usage->n_rows);
-        write_integer(json, "evicted", usage->n_evicted);
-        weir_json_key(json, "policy");
-        weir_json_string(json, usage->kv_policy);
-        write_integer(json, "budget", usage->kv_budget);
+        weir_json_put_integer(json, "live", usage->n_rows);
+        weir_json_put_integer(json, "evicted", usage->n_evicted);
+        weir_json_put_string(json, "policy", usage->kv_policy);
+        weir_json_put_integer(json, "budget", usage->kv_budget);
     }
     weir_json_close(json, '}');
 }
@@ -67,16 +54,16 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
     for (size_t i = 0; i < g->n_choices; i++) reasoning += g->answers[i].n_reasoning_tokens;
     weir_json_key(json, "usage");
     weir_json_open(json, '{');
-    write_integer(json, "prompt_tokens", usage.n_prompt);
-    write_integer(json, "completion_tokens", usage.n_answer);
-    write_integer(json, "total_tokens", (int64_t)usage.n_prompt + usage.n_answer);
+    weir_json_put_integer(json, "prompt_tokens", usage.n_prompt);
+    weir_json_put_integer(json, "completion_tokens", usage.n_answer);
+    weir_json_put_integer(json, "total_tokens", (int64_t)usage.n_prompt + usage.n_answer);
     weir_json_key(json, "prompt_tokens_details");
     weir_json_open(json, '{');
-    write_integer(json, "cached_tokens", usage.n_cached);
+    weir_json_put_integer(json, "cached_tokens", usage.n_cached);
     weir_json_close(json, '}');
     weir_json_key(json, "completion_tokens_details");
     weir_json_open(json, '{');
-    write_integer(json, "reasoning_tokens", reasoning);
+    weir_json_put_integer(json, "reasoning_tokens", reasoning);
     weir_json_close(json, '}');
     write_kv(json, g, &usage);
     weir_json_close(json, '}');
@@ -97,8 +84,7 @@ static void write_times(weir_json_out *json, const char *prefix, int64_t n, int6
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         (void)snprintf(key, sizeof key, "%s_%s", prefix, fields[i].suffix);
-        weir_json_key(json, key);
-        weir_json_number(json, fields[i].value);
+        weir_json_put_number(json, key, fields[i].value);
     }
 }
 
@@ -107,7 +93,7 @@ static void write_timings(weir_json_out *json, const weir_generation *g)
     const weir_usage usage = weir_generation_usage(g);
     weir_json_key(json, "timings");
     weir_json_open(json, '{');
-    write_integer(json, "cache_n", usage.n_cached);
+    weir_json_put_integer(json, "cache_n", usage.n_cached);
     write_times(json, "prompt", usage.n_prompt - usage.n_cached, usage.prefill_ns);
     write_times(json, "predicted", usage.n_answer, usage.decode_ns);
     weir_json_close(json, '}');
@@ -136,17 +122,13 @@ static void write_calls(weir_json_out *json, const weir_generation *g, size_t ch
         char id[80];
         (void)snprintf(id, sizeof id, "call_%s_%zu_%zu", strchr(g->id, '-') + 1, choice, i);
         weir_json_open(json, '{');
-        if (chunk) write_integer(json, "index", (int64_t)i);
-        weir_json_key(json, "id");
-        weir_json_string(json, id);
-        weir_json_key(json, "type");
-        weir_json_string(json, "function");
+        if (chunk) weir_json_put_integer(json, "index", (int64_t)i);
+        weir_json_put_string(json, "id", id);
+        weir_json_put_string(json, "type", "function");
         weir_json_key(json, "function");
         weir_json_open(json, '{');
-        weir_json_key(json, "name");
-        weir_json_string(json, tools->call[i].name);
-        weir_json_key(json, "arguments");
-        weir_json_string(json, tools->call[i].arguments);
+        weir_json_put_string(json, "name", tools->call[i].name);
+        weir_json_put_string(json, "arguments", tools->call[i].arguments);
         weir_json_close(json, '}');
         weir_json_close(json, '}');
     }
@@ -218,8 +200,7 @@ static void write_message(weir_json_out *json, const weir_generation *g, size_t 
     const bool               calls = answer->tools != NULL && answer->tools->n_calls > 0;
     weir_json_key(json, "message");
     weir_json_open(json, '{');
-    weir_json_key(json, "role");
-    weir_json_string(json, "assistant");
+    weir_json_put_string(json, "role", "assistant");
     weir_json_key(json, "content");
     if (calls && answer->content.size == 0)
         weir_json_null(json);
@@ -256,7 +237,7 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
         weir_prompt *const prompt = &g->prompts[i / (size_t)g->request.n];
         if (g->request.echo && g->request.logprobs && i % (size_t)g->request.n == 0) WEIR_TRY(place_prompt_scores(g, prompt));
         weir_json_open(&json, '{');
-        write_integer(&json, "index", (int64_t)i);
+        weir_json_put_integer(&json, "index", (int64_t)i);
         if (g->request.chat)
             write_message(&json, g, i);
         else
@@ -283,10 +264,8 @@ static void write_delta(weir_json_out *json, const weir_generation *g, size_t ch
     weir_json_open(json, '{');
     switch (kind) {
     case CHUNK_ROLE:
-        weir_json_key(json, "role");
-        weir_json_string(json, "assistant");
-        weir_json_key(json, "content");
-        weir_json_string(json, "");
+        weir_json_put_string(json, "role", "assistant");
+        weir_json_put_string(json, "content", "");
         break;
     case CHUNK_REASONING: write_reasoning(json, g, &answer->reasoning); break;
     case CHUNK_CONTENT:
@@ -317,7 +296,7 @@ static weir_status write_chunk(weir_buffer *out, weir_generation *g, size_t choi
     weir_json_key(&json, "choices");
     weir_json_open(&json, '[');
     weir_json_open(&json, '{');
-    write_integer(&json, "index", (int64_t)choice);
+    weir_json_put_integer(&json, "index", (int64_t)choice);
     if (g->request.chat)
         write_delta(&json, g, choice, kind);
     else

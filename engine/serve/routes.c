@@ -9,16 +9,6 @@ static const unsigned char page[] = {
 #include "engine/serve/page_bytes.inc" /* page.html, one number a byte */
 };
 
-static void finish_json(weir_exchange *x, weir_buffer *text, weir_status status)
-{
-    if (status == WEIR_OK) {
-        weir_reply_json(x, 200, text);
-    } else {
-        weir_buffer_free(text);
-        weir_reply_status(x, status);
-    }
-}
-
 static void run_page(weir_exchange *x) { weir_reply_text(x, "text/html; charset=utf-8", page, sizeof page); }
 
 static void run_health(weir_exchange *x)
@@ -48,16 +38,11 @@ static void write_model(weir_json_out *json, const weir_server *server)
 {
     const weir_service_info *const info = weir_service_info_of(server->options.service);
     weir_json_open(json, '{');
-    weir_json_key(json, "id");
-    weir_json_string(json, server->options.model_name);
-    weir_json_key(json, "object");
-    weir_json_string(json, "model");
-    weir_json_key(json, "created");
-    weir_json_integer(json, server->start_unix);
-    weir_json_key(json, "owned_by");
-    weir_json_string(json, "weir");
-    weir_json_key(json, "max_model_len");
-    weir_json_integer(json, info->window);
+    weir_json_put_string(json, "id", server->options.model_name);
+    weir_json_put_string(json, "object", "model");
+    weir_json_put_integer(json, "created", server->start_unix);
+    weir_json_put_string(json, "owned_by", "weir");
+    weir_json_put_integer(json, "max_model_len", info->window);
     weir_json_key(json, "meta");
     weir_json_open(json, '{');
     const struct {
@@ -68,10 +53,7 @@ static void write_model(weir_json_out *json, const weir_server *server)
         { "n_embd", info->d_model },   { "n_layer", info->n_layers }, { "n_params", info->n_parameters },
         { "size", info->model_bytes },
     };
-    for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) {
-        weir_json_key(json, meta[i].key);
-        weir_json_integer(json, meta[i].value);
-    }
+    for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) weir_json_put_integer(json, meta[i].key, meta[i].value);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
@@ -81,14 +63,13 @@ static void run_models(weir_exchange *x)
     weir_buffer   text = { 0 };
     weir_json_out json = { .buffer = &text };
     weir_json_open(&json, '{');
-    weir_json_key(&json, "object");
-    weir_json_string(&json, "list");
+    weir_json_put_string(&json, "object", "list");
     weir_json_key(&json, "data");
     weir_json_open(&json, '[');
     write_model(&json, x->server);
     weir_json_close(&json, ']');
     weir_json_close(&json, '}');
-    finish_json(x, &text, json.status);
+    weir_reply_result(x, &text, json.status);
 }
 
 static void run_model(weir_exchange *x)
@@ -103,7 +84,7 @@ static void run_model(weir_exchange *x)
     weir_buffer   text = { 0 };
     weir_json_out json = { .buffer = &text };
     write_model(&json, x->server);
-    finish_json(x, &text, json.status);
+    weir_reply_result(x, &text, json.status);
 }
 
 static void run_props(weir_exchange *x)
@@ -120,10 +101,7 @@ static void run_props(weir_exchange *x)
         { "version", options->version },
         { "system_fingerprint", options->fingerprint },
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        weir_json_key(&json, texts[i].key);
-        weir_json_string(&json, texts[i].value);
-    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) weir_json_put_string(&json, texts[i].key, texts[i].value);
     const struct {
         const char *key;
         int64_t     value;
@@ -146,16 +124,13 @@ static void run_props(weir_exchange *x)
         { "kv_per_request", info->kv_per_request },
         { "kv_per_key", info->kv_per_client },
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        weir_json_key(&json, numbers[i].key);
-        weir_json_integer(&json, numbers[i].value);
-    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) weir_json_put_integer(&json, numbers[i].key, numbers[i].value);
     weir_json_key(&json, "kv");
     weir_json_open(&json, '{');
     weir_kv_formats_write(&json, info);
     weir_json_close(&json, '}');
     weir_json_close(&json, '}');
-    finish_json(x, &text, json.status);
+    weir_reply_result(x, &text, json.status);
 }
 
 static void run_embeddings(weir_exchange *x)

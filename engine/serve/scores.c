@@ -73,8 +73,7 @@ static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int
     const char *const bytes = weir_tokenizer_token_bytes(tokenizer, id, &n, &special);
     weir_json_key(out, "token");
     weir_json_bytes(out, bytes, n);
-    weir_json_key(out, "logprob");
-    weir_json_number(out, (double)logprob);
+    weir_json_put_number(out, "logprob", (double)logprob);
     weir_json_key(out, "bytes");
     weir_json_open(out, '[');
     for (size_t i = 0; i < n; i++) weir_json_integer(out, (unsigned char)bytes[i]);

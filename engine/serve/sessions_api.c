@@ -36,32 +36,16 @@ static weir_status need_sessions(weir_exchange *x)
     return weir_api_fail(&x->error, 501, "not_supported", NULL, "sessions are off; start the server with sessions.dir");
 }
 
-static void finish(weir_exchange *x, weir_buffer *text, weir_status status)
-{
-    if (status == WEIR_OK) {
-        weir_reply_json(x, 200, text);
-        return;
-    }
-    weir_buffer_free(text);
-    if (x->error.status == 0) weir_api_from_status(&x->error, status, NULL);
-    weir_reply_error(x);
-}
-
 static void write_result(weir_json_out *json, const char *name, const weir_session_result *result, const char *time)
 {
     weir_json_open(json, '{');
-    weir_json_key(json, "object");
-    weir_json_string(json, "session");
-    weir_json_key(json, "id");
-    weir_json_string(json, name);
-    weir_json_key(json, "tokens");
-    weir_json_integer(json, result->n_tokens);
-    weir_json_key(json, "bytes");
-    weir_json_integer(json, result->n_bytes);
+    weir_json_put_string(json, "object", "session");
+    weir_json_put_string(json, "id", name);
+    weir_json_put_integer(json, "tokens", result->n_tokens);
+    weir_json_put_integer(json, "bytes", result->n_bytes);
     weir_json_key(json, "timings");
     weir_json_open(json, '{');
-    weir_json_key(json, time);
-    weir_json_number(json, (double)result->time_ns / 1e6);
+    weir_json_put_number(json, time, (double)result->time_ns / 1e6);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
@@ -140,7 +124,7 @@ static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const js
     if (status == WEIR_OK && name == NULL) status = weir_api_bad(&x->error, "name", "name is missing");
     if (status == WEIR_OK) status = run(x, root, name, &text);
     json_decref(root);
-    finish(x, &text, status);
+    weir_reply_result(x, &text, status);
 }
 
 void weir_sessions_post_save(weir_exchange *x) { post(x, save); }
@@ -158,18 +142,12 @@ static const char *own_part(const weir_exchange *x, const char *name)
 static void write_info(weir_json_out *json, const char *name, const weir_session_info *info)
 {
     weir_json_open(json, '{');
-    weir_json_key(json, "object");
-    weir_json_string(json, "session");
-    weir_json_key(json, "id");
-    weir_json_string(json, name);
-    weir_json_key(json, "created");
-    weir_json_integer(json, info->created);
-    weir_json_key(json, "tokens");
-    weir_json_integer(json, info->n_tokens);
-    weir_json_key(json, "bytes");
-    weir_json_integer(json, info->n_bytes);
-    weir_json_key(json, "automatic");
-    weir_json_bool(json, info->is_automatic);
+    weir_json_put_string(json, "object", "session");
+    weir_json_put_string(json, "id", name);
+    weir_json_put_integer(json, "created", info->created);
+    weir_json_put_integer(json, "tokens", info->n_tokens);
+    weir_json_put_integer(json, "bytes", info->n_bytes);
+    weir_json_put_bool(json, "automatic", info->is_automatic);
     weir_json_key(json, "problem");
     if (info->problem == WEIR_OK)
         weir_json_null(json);
@@ -193,8 +171,7 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     if (status != WEIR_OK) return fail(&x->error, status, &why);
     weir_json_out json = { .buffer = text };
     weir_json_open(&json, '{');
-    weir_json_key(&json, "object");
-    weir_json_string(&json, "list");
+    weir_json_put_string(&json, "object", "list");
     weir_json_key(&json, "data");
     weir_json_open(&json, '[');
     for (size_t i = 0; i < n; i++) {
@@ -212,7 +189,7 @@ void weir_sessions_get(weir_exchange *x)
 {
     weir_buffer       text = { 0 };
     const weir_status status = list(x, &text);
-    finish(x, &text, status);
+    weir_reply_result(x, &text, status);
 }
 
 static weir_status remove_named(weir_exchange *x, weir_buffer *text)
@@ -227,12 +204,9 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
     if (status != WEIR_OK) return fail(&x->error, status, &why);
     weir_json_out json = { .buffer = text };
     weir_json_open(&json, '{');
-    weir_json_key(&json, "object");
-    weir_json_string(&json, "session.deleted");
-    weir_json_key(&json, "id");
-    weir_json_string(&json, name);
-    weir_json_key(&json, "deleted");
-    weir_json_bool(&json, true);
+    weir_json_put_string(&json, "object", "session.deleted");
+    weir_json_put_string(&json, "id", name);
+    weir_json_put_bool(&json, "deleted", true);
     weir_json_close(&json, '}');
     return json.status;
 }
@@ -241,5 +215,5 @@ void weir_sessions_remove(weir_exchange *x)
 {
     weir_buffer       text = { 0 };
     const weir_status status = remove_named(x, &text);
-    finish(x, &text, status);
+    weir_reply_result(x, &text, status);
 }

@@ -53,8 +53,7 @@ static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, in
         well += length;
     }
     weir_json_open(json, '{');
-    weir_json_key(json, "id");
-    weir_json_integer(json, id);
+    weir_json_put_integer(json, "id", id);
     weir_json_key(json, "piece");
     if (well == n) {
         weir_json_bytes(json, bytes, n);
@@ -79,23 +78,10 @@ static weir_status write_ids(weir_buffer *out, const weir_server *server, const 
             weir_json_integer(&json, ids->data[i]);
     }
     weir_json_close(&json, ']');
-    weir_json_key(&json, "count");
-    weir_json_integer(&json, (int64_t)ids->count);
-    weir_json_key(&json, "max_model_len");
-    weir_json_integer(&json, server->limits.window);
+    weir_json_put_integer(&json, "count", (int64_t)ids->count);
+    weir_json_put_integer(&json, "max_model_len", server->limits.window);
     weir_json_close(&json, '}');
     return json.status;
-}
-
-static void finish(weir_exchange *x, weir_buffer *text, weir_status status)
-{
-    if (status == WEIR_OK) {
-        weir_reply_json(x, 200, text);
-        return;
-    }
-    weir_buffer_free(text);
-    if (x->error.status == 0) weir_api_from_status(&x->error, status, NULL);
-    weir_reply_error(x);
 }
 
 static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *text)
@@ -125,7 +111,7 @@ void weir_tokens_encode(weir_exchange *x)
     if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) status = tokenize(x, root, &text);
     json_decref(root);
-    finish(x, &text, status);
+    weir_reply_result(x, &text, status);
 }
 
 static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer *text)
@@ -158,5 +144,5 @@ void weir_tokens_decode(weir_exchange *x)
     if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) status = detokenize(x, root, &text);
     json_decref(root);
-    finish(x, &text, status);
+    weir_reply_result(x, &text, status);
 }
