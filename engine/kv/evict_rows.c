@@ -3,6 +3,11 @@
 
 #include "engine/kv/evict_internal.h"
 
+/* Arguments of kv_read and kv_write: rows of one head side by side. */
+#define ONE_HEAD(spec, segment)                                                                                                            \
+    .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (spec)->key_dim, .value_dim = (spec)->value_dim,                   \
+    .k_stride = (spec)->key_dim, .v_stride = (spec)->value_dim
+
 /* ---- formats ------------------------------------------------------------------------------------------------------- */
 static weir_kv_pair pair_of(const weir_kv_evictor *e, int64_t head, int64_t page)
 {
@@ -58,13 +63,7 @@ weir_status weir_kv_read_rows(weir_kv_evictor *e, const weir_kv_table *table, co
     const weir_kv_pair      pair = spec->formats[tile->layer];
     const weir_kv_read_args args = { .k = tile->keys,
                                      .v = tile->values,
-                                     .segments = &segment,
-                                     .n_segments = 1,
-                                     .n_kv_heads = 1,
-                                     .key_dim = spec->key_dim,
-                                     .value_dim = spec->value_dim,
-                                     .k_stride = spec->key_dim,
-                                     .v_stride = spec->value_dim,
+                                     ONE_HEAD(spec, &segment),
                                      .k_format = pair.k,
                                      .v_format = pair.v,
                                      .sinks = { spec->sinks.pair, n_sinks > 0 ? (int32_t)n_sinks : 0 } };
@@ -84,17 +83,7 @@ static void write_rows(weir_kv_evictor *e, int64_t head, void *const *page, int6
                                           .n_past = (int32_t)(first % WEIR_PAGE_TOKENS),
                                           .open_pages = open != NULL ? &open : NULL,
                                           .open_stride = 1 };
-    const weir_kv_write_args  args = { .k = e->keys,
-                                       .v = values,
-                                       .segments = &segment,
-                                       .n_segments = 1,
-                                       .n_kv_heads = 1,
-                                       .key_dim = spec->key_dim,
-                                       .value_dim = spec->value_dim,
-                                       .k_stride = spec->key_dim,
-                                       .v_stride = spec->value_dim,
-                                       .k_format = pair.k,
-                                       .v_format = pair.v };
+    const weir_kv_write_args  args = { .k = e->keys, .v = values, ONE_HEAD(spec, &segment), .k_format = pair.k, .v_format = pair.v };
     WEIR_ASSERT(weir_kv_write(e->stream, &args) == WEIR_OK);
 }
 
