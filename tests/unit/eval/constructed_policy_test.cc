@@ -62,16 +62,22 @@ double cosine(const Row &a, const Row &b)
 
 class ConstructedPolicy : public ::testing::Test {
   protected:
-    void open(const support::Settings &more, const std::string &memory = "256MiB")
+    support::Settings settings_of(const support::Settings &more, const std::string &memory) const
     {
-        support::Settings      settings = { "memory.host=" + memory, "model.context=1024", "batch.chunk=64", "batch.max_sequences=2",
-                                            "kv.reuse=off" };
+        support::Settings all = { "memory.host=" + memory, "model.context=1024", "batch.chunk=64",
+                                  "batch.max_sequences=2", "kv.reuse=off",       "kernels.threads=1" }; /* threads would mostly wait */
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+    void SetUp() override
+    {
         const weir_constructed model = { n_vocab, n_heads, n_kv_heads, 65536, 0 };
         weir_error             error = {};
-        settings.insert(settings.end(), more.begin(), more.end());
-        if (!written_) ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK) << error.text;
-        written_ = true;
-        ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK) << error.text;
+    }
+    void open(const support::Settings &more, const std::string &memory = "256MiB")
+    {
+        ASSERT_EQ(engine_.open(folder_.path(), settings_of(more, memory)), WEIR_OK) << engine_.text();
         const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
         ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
         ASSERT_EQ(
@@ -83,14 +89,12 @@ class ConstructedPolicy : public ::testing::Test {
     {
         const int64_t n_blocks = 20, n_in_memory = 10;
         more.insert(more.end(), { "memory.disk_dir=" + folder_.path(), "kv.tiers.hot=1", "memory.disk=64MiB" });
-        open(more);
-        const int64_t block = 64 * weir_engine_plan_of(engine_.get())->kv_bytes_per_token;
-        close();
+        ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK) << engine_.text();
+        const int64_t block = 64 * engine_.planned().kv_bytes_per_token;
         more.back() = "memory.disk=" + std::to_string(2 * n_blocks * block) + "B"; /* not more, for its books take memory */
-        open(more);
-        const weir_plan *const plan = weir_engine_plan_of(engine_.get());
-        const size_t           host = weir_plan_total(plan) - plan->kv + plan->kv_open + static_cast<size_t>(n_in_memory * block);
-        close();
+        ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK) << engine_.text();
+        const weir_plan &plan = engine_.planned();
+        const size_t     host = weir_plan_total(&plan) - plan.kv + plan.kv_open + static_cast<size_t>(n_in_memory * block);
         open(more, std::to_string(host) + "B");
         const weir_company company = { nullptr, running, this };
         weir_runner_share(engine_.runner(), &company);
@@ -128,26 +132,16 @@ class ConstructedPolicy : public ::testing::Test {
         }
         return rows;
     }
-    /* The likeliest token behind each of the tokens, which go on behind the sequence. */
-    Ids follow(weir_sequence *sequence, const Ids &tokens, int32_t chunk)
+    /* The likeliest token behind these, which go on behind the sequence. */
+    int32_t follow(weir_sequence *sequence, const Ids &tokens)
     {
-        struct Seen {
-            Ids    best;
-            size_t n_vocab;
-        } seen = { {}, engine_.n_vocab() };
         weir_evaluation evaluation = {};
         evaluation.tokens = tokens.data();
         evaluation.n_tokens = static_cast<int32_t>(tokens.size());
-        evaluation.chunk = chunk;
+        evaluation.chunk = 64;
         evaluation.decode_from = INT32_MAX;
-        evaluation.user = &seen;
-        evaluation.visit = [](void *user, int32_t, int32_t n_rows, const float *logits) {
-            Seen *const s = static_cast<Seen *>(user);
-            for (int32_t r = 0; r < n_rows; r++)
-                s->best.push_back(static_cast<int32_t>(support::best(logits + static_cast<size_t>(r) * s->n_vocab, s->n_vocab)));
-        };
         EXPECT_EQ(weir_evaluate(engine_.runner(), sequence, &evaluation, engine_.error()), WEIR_OK) << engine_.text();
-        return seen.best;
+        return evaluation.last != nullptr ? static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab())) : -1;
     }
     /* Asks for every pair behind a text that lost rows; returns how many rows of values were still there. */
     int check(const std::string &what, const Text &text, bool is_asked_before)
@@ -157,14 +151,14 @@ class ConstructedPolicy : public ::testing::Test {
         Ids                     prompt = text.tokens;
         running_ = { full->get(), cut.get() };
         if (is_asked_before) prompt.push_back(text.pairs[1].key);
-        (void)follow(full->get(), prompt, 64);
+        (void)follow(full->get(), prompt);
         weir_keeping *keeping = nullptr;
         EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, nullptr, 1, 1024, static_cast<int32_t>(prompt.size()), 64, engine_.error()),
                   WEIR_OK)
             << what << ": " << engine_.text();
         if (keeping == nullptr) return 0;
         cut.get()->keeping = weir_keeping_begin(keeping, 0, static_cast<int32_t>(prompt.size()), 0);
-        (void)follow(cut.get(), prompt, 64);
+        (void)follow(cut.get(), prompt);
         const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(engine_.get()));
         std::vector<int>        kept(text.pairs.size(), 0);
         for (int64_t head = 0; head < n_kv_heads; head++) {
@@ -188,9 +182,9 @@ class ConstructedPolicy : public ::testing::Test {
             if (is_asked_before && i == 1) continue; /* a key that was asked for is twice in the text */
             Sequence asks(engine_);
             weir_sequence_fork(asks.get(), cut.get());
-            const Ids best = follow(asks.get(), { text.pairs[i].key }, 1);
-            EXPECT_EQ(best[0] == text.pairs[i].value, kept[i] == n_kv_heads)
-                << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best[0] << " for " << text.pairs[i].value;
+            const int32_t best = follow(asks.get(), { text.pairs[i].key });
+            EXPECT_EQ(best == text.pairs[i].value, kept[i] == n_kv_heads)
+                << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best << " for " << text.pairs[i].value;
         }
         if (is_asked_before) EXPECT_EQ(kept[1], n_kv_heads) << what << ": all attention of the last token was on this row";
         weir_sequence_clear(cut.get());
@@ -201,7 +195,6 @@ class ConstructedPolicy : public ::testing::Test {
     Engine                       engine_;
     weir_kv_evictor             *evictor_ = nullptr;
     weir_ledger                 *ledger_ = nullptr;
-    bool                         written_ = false;
     std::vector<weir_sequence *> running_;
     int64_t                      n_kept_in_memory_ = 0; /* pages; 0: there is no disk */
 };

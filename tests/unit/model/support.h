@@ -60,6 +60,7 @@ class Engine {
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
+    const weir_plan  &planned() const { return plan_; } /* by `plan` */
     weir_engine      *get() const { return engine_; }
     weir_runner      *runner() const { return weir_engine_runner(engine_); }
     const weir_shape &shape() const { return *weir_model_shape(weir_engine_model(engine_)); }
