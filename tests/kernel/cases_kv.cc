@@ -4,53 +4,46 @@
 namespace weir_test {
 namespace {
 
+// Arguments of kv_write and kv_read: `rows` makes an array of K or V.
+template <class Args, class Rows> const Args *row_args(Builder &b, const Spans &spans, const Kv &kv, Use use, Rows rows)
+{
+    auto         *args = b.one<Args>();
+    const int64_t n = rows_of(spans), k_stride = kv.n_kv_heads * kv.key_dim + 3, v_stride = kv.n_kv_heads * kv.value_dim + 5;
+    *args = { rows((size_t)(n * k_stride)),
+              rows((size_t)(n * v_stride)),
+              kv_segments(b, spans, kv, use),
+              (int64_t)spans.size(),
+              kv.n_kv_heads,
+              kv.key_dim,
+              kv.value_dim,
+              k_stride,
+              v_stride,
+              kv.k_format,
+              kv.v_format,
+              kv.sinks };
+    return args;
+}
+
+Work row_work(const Spans &spans, const Kv &kv)
+{
+    return { (double)(rows_of(spans) * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 };
+}
+
 Case kv_write(Spans spans, Kv kv, Fill fill = Fill::Normal)
 {
-    const int64_t rows = rows_of(spans);
     return { label("kv_write", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" + name_of(kv) + suffix(fill),
              [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_kv_write_args>();
-                 const int64_t k_stride = kv.n_kv_heads * kv.key_dim + 3, v_stride = kv.n_kv_heads * kv.value_dim + 5;
-                 *args = { b.input((size_t)(rows * k_stride), fill),
-                           b.input((size_t)(rows * v_stride), fill),
-                           kv_segments(b, spans, kv, Use::Write),
-                           (int64_t)spans.size(),
-                           kv.n_kv_heads,
-                           kv.key_dim,
-                           kv.value_dim,
-                           k_stride,
-                           v_stride,
-                           kv.k_format,
-                           kv.v_format,
-                           kv.sinks };
-                 return args;
+                 return row_args<weir_kv_write_args>(b, spans, kv, Use::Write, [&](size_t n) { return b.input(n, fill); });
              },
-             { (double)(rows * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 } };
+             row_work(spans, kv) };
 }
 
 // Full pages are read closed, the last one open if it has open rows.
 Case kv_read(Spans spans, Kv kv)
 {
-    const int64_t rows = rows_of(spans);
     return { label("kv_read", { kv.n_kv_heads, kv.key_dim, kv.value_dim }) + text_of(spans) + "_" + name_of(kv),
-             [=](Builder &b, bool) {
-                 auto         *args = b.one<weir_kv_read_args>();
-                 const int64_t k_stride = kv.n_kv_heads * kv.key_dim + 3, v_stride = kv.n_kv_heads * kv.value_dim + 5;
-                 *args = { b.output((size_t)(rows * k_stride)),
-                           b.output((size_t)(rows * v_stride)),
-                           kv_segments(b, spans, kv, Use::Read),
-                           (int64_t)spans.size(),
-                           kv.n_kv_heads,
-                           kv.key_dim,
-                           kv.value_dim,
-                           k_stride,
-                           v_stride,
-                           kv.k_format,
-                           kv.v_format,
-                           kv.sinks };
-                 return args;
-             },
-             { (double)(rows * kv.n_kv_heads * (kv.key_dim + kv.value_dim)) * 6, 0 } };
+             [=](Builder &b, bool) { return row_args<weir_kv_read_args>(b, spans, kv, Use::Read, [&](size_t n) { return b.output(n); }); },
+             row_work(spans, kv) };
 }
 
 // One text of n_rows in each segment, of which each head keeps every row with this probability in percent, and all of its first n_first.

@@ -20,7 +20,20 @@ struct Formats {
     weir_kv_sinks             sinks;
 };
 
-class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> {};
+class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> {
+  protected:
+    /* Sinks for so many texts. */
+    void open_for(int n_texts, int64_t n_blocks = Options().n_blocks, int64_t max_rows = Options().max_rows)
+    {
+        Options options;
+        options.formats = GetParam().layers;
+        options.sinks = GetParam().sinks;
+        options.n_sink_blocks = GetParam().sinks.n_pages * n_texts;
+        options.n_blocks = n_blocks;
+        options.max_rows = max_rows;
+        open(options);
+    }
+};
 INSTANTIATE_TEST_SUITE_P(Formats, EveryFormat,
                          ::testing::Values(Formats{ "f32", { f32, f32, f32 }, {} }, Formats{ "f16", { f16, q8, f16 }, {} },
                                            Formats{ "q8_0", { q8, f16, { WEIR_KV_Q8_0, WEIR_KV_Q4_0 } }, {} },
@@ -37,12 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, EveryFormat,
 /* Rounds of growth and eviction; heads become ragged, empty, full again. */
 TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
 {
-    Options options;
-    options.formats = GetParam().layers;
-    options.sinks = GetParam().sinks;
-    options.n_sink_blocks = GetParam().sinks.n_pages * 2;
-    options.n_blocks = 40;
-    open(options);
+    open_for(2, 40);
     Text t = text();
     for (int round = 0; round < 10; round++) {
         ASSERT_TRUE(append(&t, round == 0 ? 300 : 1 + (int64_t)(random_() % 70)));
@@ -59,12 +67,7 @@ TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
 /* Of rows that are turned the keys are new each time, coded once, and the values as they were; forks have theirs. */
 TEST_P(EveryFormat, TurnsTheFirstRows)
 {
-    Options options;
-    options.formats = GetParam().layers;
-    options.sinks = GetParam().sinks;
-    options.n_sink_blocks = GetParam().sinks.n_pages * 2;
-    options.n_blocks = 60;
-    open(options);
+    open_for(2, 60);
     for (const int64_t n : { 1, 5, 64, 70, 130 }) {
         Text t = text(), fork = text();
         ASSERT_TRUE(append(&t, 300));
@@ -97,12 +100,7 @@ TEST_P(EveryFormat, TurnsTheFirstRows)
 /* A fork's rows stay to the byte, whichever of the two is cut, and what nobody moved is still one page. */
 TEST_P(EveryFormat, LeavesForksAlone)
 {
-    Options options;
-    options.formats = GetParam().layers;
-    options.sinks = GetParam().sinks;
-    options.n_sink_blocks = GetParam().sinks.n_pages * 3;
-    options.n_blocks = 60;
-    open(options);
+    open_for(3, 60);
     Text a = text(), b = text(), c = text();
     ASSERT_TRUE(append(&a, 230));
     const auto fork = [&](Text *to, const Text &from) {
@@ -141,11 +139,7 @@ TEST_P(EveryFormat, LeavesForksAlone)
 /* The longest head ends with a page, others have open rows: a fork has them, too. */
 TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
 {
-    Options options;
-    options.formats = GetParam().layers;
-    options.sinks = GetParam().sinks;
-    options.n_sink_blocks = GetParam().sinks.n_pages * 2;
-    open(options);
+    open_for(2);
     Text a = text(), b = text();
     ASSERT_TRUE(append(&a, 200));
     Lists lists((size_t)heads());
@@ -167,13 +161,7 @@ TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
 /* Whatever is missing, nothing has changed; and what weir_kv_evict_pages asks for is what it takes. */
 TEST_P(EveryFormat, FullChangesNothing)
 {
-    Options options;
-    options.formats = GetParam().layers;
-    options.sinks = GetParam().sinks;
-    options.n_sink_blocks = GetParam().sinks.n_pages * 2;
-    options.n_blocks = 16;
-    options.max_rows = 64 * 24;
-    open(options);
+    open_for(2, 16, 64 * 24);
     Text a = text(), b = text(), filler = text();
     ASSERT_TRUE(append(&a, 250));
     weir_kv_share(&b.table, &a.table, store_);

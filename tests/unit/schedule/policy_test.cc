@@ -65,11 +65,6 @@ class Policy : public Service {
     }
     int     max_tokens_ = 24;
     int64_t preemptions_ = 0;
-    void    close()
-    {
-        weir_engine_close(engine_);
-        engine_ = nullptr;
-    }
 };
 
 TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
@@ -98,7 +93,7 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
             for (const auto *const call : { &alone, &other, &same, &third, &two }) (*call)->release();
         }
         EXPECT_EQ(pages_used_when_idle(), 0);
-        close();
+        stop();
     }
 }
 
@@ -179,7 +174,7 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
         }
         const weir_plan   plan = *weir_engine_plan_of(engine_);
         const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
-        close();
+        stop();
         open("qwen3", 6, memory.c_str(), 512, 0, more);
         std::vector<std::unique_ptr<Call>> calls;
         for (int i = 0; i < 6; i++) calls.push_back(begin(text(i), nullptr, 0));
@@ -189,11 +184,9 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
             EXPECT_EQ(calls[i]->tokens[0], alone[i]) << name << " " << i;
             calls[i]->release();
         }
-        weir_service_stats stats;
-        weir_service_stats_of(service_, &stats);
-        preemptions_ += stats.preemptions;
+        preemptions_ += stats().preemptions;
         EXPECT_EQ(pages_used_when_idle(), 0);
-        close();
+        stop();
     }
     EXPECT_GT(preemptions_, 0);
 }
@@ -271,7 +264,7 @@ TEST_F(Policy, WhatCannotBeIsRefused)
     refused(&full, 48, 0, "set kv_policy");
     const weir_policy_options tri = options({ "triattention", "", 0 });
     refused(&tri, 200, 0, "statistics");
-    close();
+    stop();
     open("mistral", 2);
     refused(&h2o, 48, 0, "no KV rows that a policy could drop");
 }

@@ -32,17 +32,7 @@ class Pressure : public support::Folder {
         Call call(ids, 12);
         call.request.cache_prompt = recall;
         call.request.cache_salt = salt;
-        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-        call.wait();
-        EXPECT_EQ(call.status, WEIR_OK) << call.message << " after " << call.usage.n_cached;
-        usage_ = call.usage;
-        return call.tokens[0];
-    }
-    weir_service_stats stats() const
-    {
-        weir_service_stats out;
-        weir_service_stats_of(service_, &out);
-        return out;
+        return answer(call);
     }
     // All that the tree wants to save is saved.
     void settle()
@@ -77,7 +67,6 @@ class Pressure : public support::Folder {
         weir_ledger_read(weir_engine_ledger(engine_), &memory);
         EXPECT_LE(memory.peak[WEIR_TIER_HOST], memory.cap[WEIR_TIER_HOST]);
     }
-    weir_usage usage_ = {};
 };
 
 TEST_F(Pressure, ATextThatWasDroppedComesBackFromItsFile)

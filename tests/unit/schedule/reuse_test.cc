@@ -16,15 +16,10 @@ class Reuse : public Service {
         Call call(ids, max_tokens);
         call.request.cache_prompt = cache;
         call.request.cache_salt = salt;
-        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-        call.wait();
-        EXPECT_EQ(call.status, WEIR_OK);
-        usage_ = call.usage;
-        return call.tokens[0];
+        return answer(call);
     }
-    void       random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered = false, int n_sinks = 0);
-    weir_usage usage_ = {};
-    int64_t    blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
+    void    random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered = false, int n_sinks = 0);
+    int64_t blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
 };
 
 TEST_F(Reuse, APromptAndWhatContinuesItAreFoundAgain)

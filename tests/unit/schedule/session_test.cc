@@ -22,21 +22,26 @@ class Session : public support::Folder {
         call.request.cache_prompt = cache;
         call.request.session = session;
         call.request.cache_salt = salt;
-        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-        call.wait();
-        EXPECT_EQ(call.status, WEIR_OK);
-        usage_ = call.usage;
-        return call.tokens[0];
+        return answer(call);
     }
-    weir_status save(const char *name, const std::vector<int32_t> &ids = {}, const char *salt = nullptr)
+    /* A conversation is saved as "talk", so many tokens of it; a restart later it goes on with the same bits. */
+    void expect_to_go_on(const char *model, const std::vector<const char *> &settings, int n_saved)
     {
-        const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(), (int32_t)ids.size() };
-        return weir_sessions_save(sessions_, &wish, &result_, &error_);
+        start(model, settings);
+        auto       turn = prompt(1, 200);
+        const auto before = run(turn);
+        turn.insert(turn.end(), before.begin(), before.end());
+        ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
+        EXPECT_EQ(result_.n_tokens, n_saved);
+        turn.resize(240, 5);
+        const auto uninterrupted = run(turn);
+        stop();
+        start(model, settings);
+        ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
+        EXPECT_EQ(run(turn), uninterrupted) << model << " " << settings[0];
+        EXPECT_EQ(usage_.n_cached, n_saved) << model << " " << settings[0] << ": " << usage_.reuse;
+        stop();
     }
-    weir_status         restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
-    std::string         path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
-    weir_session_result result_ = {};
-    weir_usage          usage_ = {};
 };
 
 TEST_F(Session, AConversationGoesOnAfterARestart)
@@ -79,20 +84,7 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
     for (const char *const format : { "kv.format=int8/kivi4", "kv.format=q8_0/turbo4" }) {
         const int saved = strstr(format, "kivi") != nullptr ? 192 : 211;
         for (const char *const model : { "tq", "qwen3" }) {
-            start(model, { format });
-            auto       turn = prompt(1, 200);
-            const auto answer = run(turn);
-            turn.insert(turn.end(), answer.begin(), answer.end());
-            ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
-            EXPECT_EQ(result_.n_tokens, saved);
-            turn.resize(240, 5);
-            const auto uninterrupted = run(turn);
-            stop();
-            start(model, { format });
-            ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
-            EXPECT_EQ(run(turn), uninterrupted) << model;
-            EXPECT_EQ(usage_.n_cached, saved) << model << ": " << usage_.reuse;
-            stop();
+            expect_to_go_on(model, { format }, saved);
             start(model, { "kv.format=f16" });
             EXPECT_EQ(restore("talk"), WEIR_EMISMATCH);
             EXPECT_NE(strstr(error_.text, "kv.format"), nullptr) << error_.text;
@@ -108,20 +100,7 @@ TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)
     for (const char *const format : { "kv.format=kivi4", "kv.format=q8_0", "kv.format=turbo4" }) {
         for (const char *const sinks : { "kv.wide_sinks=64", "kv.wide_sinks=200", "kv.wide_sinks=4096" }) {
             const int saved = strstr(format, "kivi") != nullptr ? 192 : 211;
-            start("qwen3", { format, sinks });
-            auto       turn = prompt(1, 200);
-            const auto answer = run(turn);
-            turn.insert(turn.end(), answer.begin(), answer.end());
-            ASSERT_EQ(save("talk", turn), WEIR_OK) << error_.text;
-            EXPECT_EQ(result_.n_tokens, saved);
-            turn.resize(240, 5);
-            const auto uninterrupted = run(turn);
-            stop();
-            start("qwen3", { format, sinks });
-            ASSERT_EQ(restore("talk"), WEIR_OK) << error_.text;
-            EXPECT_EQ(run(turn), uninterrupted) << format;
-            EXPECT_EQ(usage_.n_cached, saved) << usage_.reuse;
-            stop();
+            expect_to_go_on("qwen3", { format, sinks }, saved);
             for (const char *const other : { "kv.wide_sinks=0", "kv.wide_sinks=65", "kv.wide_format=bf16" }) {
                 start("qwen3", { format, sinks, other });
                 EXPECT_EQ(restore("talk"), WEIR_EMISMATCH);

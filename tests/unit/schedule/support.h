@@ -15,6 +15,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/schedule/service.h"
+#include "engine/schedule/sessions.h"
 #include "engine/weir.h"
 #include "offload/dispatch.h"
 #include "offload/ledger.h"
@@ -121,30 +122,43 @@ class Service : public ::testing::Test {
         for (int i = 0; i < n; i++) ids.push_back((seed * 97 + i * 31 + i * i) % 300);
         return ids;
     }
+    /* Runs a call and keeps its usage. */
+    std::vector<int32_t> answer(Call &call)
+    {
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_OK) << call.message << " after " << call.usage.n_cached;
+        usage_ = call.usage;
+        return call.tokens[0];
+    }
     std::vector<int32_t> alone(const std::vector<int32_t> &ids, int max_tokens = 24)
     {
         Call call(ids, max_tokens);
-        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-        call.wait();
-        EXPECT_EQ(call.status, WEIR_OK);
-        return call.tokens[0];
+        return answer(call);
+    }
+    weir_service_stats stats() const
+    {
+        weir_service_stats out;
+        weir_service_stats_of(service_, &out);
+        return out;
     }
     /* Counts are published after the events of a step. */
     int64_t pages_used_when_idle() const
     {
-        weir_service_stats stats;
-        for (int i = 0; i < 2000; i++) {
-            weir_service_stats_of(service_, &stats);
-            if (stats.kv_pages_used == 0) break;
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-        return stats.kv_pages_used;
+        for (int i = 0; i < 2000 && stats().kv_pages_used != 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return stats().kv_pages_used;
     }
-    void                      TearDown() override { weir_engine_close(engine_); }
+    void stop()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    void                      TearDown() override { stop(); }
     inline static weir_config config_;
     weir_engine              *engine_ = nullptr;
     weir_service             *service_ = nullptr;
     weir_error                error_ = {};
+    weir_usage                usage_ = {};
     bool                      with_server_ = false; /* budgets are a server's */
 };
 
@@ -166,11 +180,13 @@ class Folder : public Service {
         EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES),
                   weir_engine_plan_of(engine_)->page_tables);
     }
-    void stop()
+    weir_status save(const char *name, const std::vector<int32_t> &ids = {}, const char *salt = nullptr)
     {
-        weir_engine_close(engine_);
-        engine_ = nullptr;
+        const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(), (int32_t)ids.size() };
+        return weir_sessions_save(sessions_, &wish, &result_, &error_);
     }
+    weir_status                    restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
+    std::string                    path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
     std::vector<weir_session_info> list()
     {
         weir_session_info *infos = nullptr;
@@ -180,9 +196,10 @@ class Folder : public Service {
         weir_memory_give(infos);
         return out;
     }
-    int            context_;
-    std::string    folder_, setting_;
-    weir_sessions *sessions_ = nullptr;
+    int                 context_;
+    std::string         folder_, setting_;
+    weir_sessions      *sessions_ = nullptr;
+    weir_session_result result_ = {};
 };
 
 } // namespace support

@@ -48,6 +48,15 @@ inline const Method methods[] = {
     { "random", "every=8,recent=20,pin_prompt=true", 48 },
 };
 
+/* Formats with open rows and without, wide sinks, a disk below. */
+inline const std::vector<std::string> stores[] = {
+    { "kv.format=int8/kivi4" },
+    { "kv.format=q8_0/turbo4" },
+    { "kv.format=kivi4", "kv.wide_sinks=64" },
+    { "memory.disk=8MiB" },
+    { "kv.format=int8", "memory.disk=8MiB" },
+};
+
 inline std::vector<std::string> settings_of(const Method &method, const std::vector<std::string> &more)
 {
     std::vector<std::string> all = { method.setting("name"), method.setting("budget"), method.setting("options") };
@@ -63,7 +72,8 @@ class Uninterrupted {
         static weir_config config;
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "tests/golden/models/%s", model);
-        for (const char *const one : { "kernels.activations=f32", "batch.chunk=64", "kv.reuse=off", "model.context=512" })
+        for (const char *const one :
+             { "kernels.activations=f32", "kernels.threads=1", "batch.chunk=64", "kv.reuse=off", "model.context=512" })
             EXPECT_EQ(weir_config_set(&config, one, &error_), WEIR_OK) << error_.text;
         for (const std::string &one : settings) EXPECT_EQ(weir_config_set(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { &config, false, false, nullptr, nullptr };
@@ -139,14 +149,11 @@ class Turns : public support::Folder {
                const char *memory = nullptr)
     {
         const auto                all = settings_of(method, more);
-        std::vector<const char *> texts;
+        std::vector<const char *> texts = {
+            "kernels.threads=1"
+        }; /* two engines at a time, of models so small that threads would mostly wait */
         for (const std::string &one : all) texts.push_back(one.c_str());
         open(model, slots, memory, 512, 32, texts);
-    }
-    void stop()
-    {
-        weir_engine_close(engine_);
-        engine_ = nullptr;
     }
     void start_with_sessions(const char *model, const Method &method, std::vector<std::string> more = {})
     {
@@ -155,13 +162,6 @@ class Turns : public support::Folder {
         sessions_ = weir_engine_sessions(engine_);
         ASSERT_NE(sessions_, nullptr);
     }
-    weir_status save(const char *name, const std::vector<int32_t> &ids = {})
-    {
-        const weir_session_wish wish = { name, nullptr, ids.empty() ? nullptr : ids.data(), (int32_t)ids.size() };
-        return weir_sessions_save(sessions_, &wish, &result_, &error_);
-    }
-    weir_status           restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
-    std::string           path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
     std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, int max_tokens = 24)
     {
         auto call = std::make_unique<Call>(ids, max_tokens);
@@ -191,16 +191,8 @@ class Turns : public support::Folder {
         ids.insert(ids.end(), more.begin(), more.end());
         return ids;
     }
-    weir_service_stats stats() const
-    {
-        weir_service_stats out;
-        weir_service_stats_of(service_, &out);
-        return out;
-    }
-    int                 n_pinned_ = 0;
-    const char         *session_ = nullptr;
-    weir_session_result result_ = {};
-    weir_usage          usage_ = {};
+    int         n_pinned_ = 0;
+    const char *session_ = nullptr;
 };
 
 } // namespace turns

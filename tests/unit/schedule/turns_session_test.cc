@@ -49,14 +49,7 @@ TEST_F(Turns, GoOnAfterARestart)
 
 TEST_F(Turns, GoOnAfterARestartInAnyFormatAndWithADisk)
 {
-    const std::vector<std::vector<std::string>> settings = {
-        { "kv.format=int8/kivi4" },
-        { "kv.format=q8_0/turbo4" },
-        { "kv.format=kivi4", "kv.wide_sinks=64" },
-        { "memory.disk=8MiB" },
-        { "kv.format=int8", "memory.disk=8MiB" },
-    };
-    for (const auto &more : settings) {
+    for (const auto &more : turns::stores) {
         for (const int method : { 0, 1, 11 }) {
             const std::string what = more[0] + " " + methods[method].name;
             Uninterrupted     alone("qwen3", settings_of(methods[method], { more[0], more.back() }));

@@ -44,14 +44,7 @@ TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
 // Formats with open rows, wide sinks, and a disk below: rows of a kept text stay in memory, the answer is the same.
 TEST_F(Turns, GoOnInAnyFormatAndWithADisk)
 {
-    const std::vector<std::vector<std::string>> settings = {
-        { "kv.format=int8/kivi4" },
-        { "kv.format=q8_0/turbo4" },
-        { "kv.format=kivi4", "kv.wide_sinks=64" },
-        { "memory.disk=8MiB" },
-        { "kv.format=int8", "memory.disk=8MiB" },
-    };
-    for (const auto &more : settings) {
+    for (const auto &more : turns::stores) {
         for (const int method : { 0, 1, 7 }) {
             const std::string what = more[0] + " " + methods[method].name;
             Uninterrupted     alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
