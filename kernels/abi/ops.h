@@ -319,14 +319,17 @@ typedef struct weir_attention_args {
  *   below[h,j] = number of rows t that see j with p(t,h,j) < 1 / (n_past + t + 1), the mean of what they see
  *   last[h,j]  = p of the last row
  * Segments of one row whose logits attention kept are done from those, without q and pages. Others read K, a tile once per block of rows.
- * shapes : q [T, H, *] with row and head stride; lse [T, H]; mass, below, last [query heads of the segment, stride], each may be NULL; slots 0 ..
- *          n_past + n_rows - 1 are written
+ * shapes : q [T, H, *] with row and head stride; lse [T, H]; mass, below, last [query heads of the segment, stride], each may be NULL; slots
+ *          first_slot .. weir_attention_mass_end - 1 are written, and only their pages are read
+ * pieces : any cut of the slots into calls has the bits of one call
  * order  : scores as in attention; rows are added in ascending order, in f32: no cut of the work or of the heads changes a bit
- * errors : EINVAL for heads that are not there, strides that are too short, or open pages that are missing; EUNSUPPORTED as in attention        */
+ * errors : EINVAL for heads that are not there, strides that are too short, open pages that are missing, or slots that do not begin with a page;
+ *          EUNSUPPORTED as in attention                                                                                                       */
 typedef struct weir_attention_mass_segment {
     weir_kv_segment rows;
     float          *mass, *below, *last;
     int64_t         stride;
+    int32_t         first_slot, end_slot; /* first_slot: a page's first; end_slot: 0 or past the last one: to the end */
 } weir_attention_mass_segment;
 typedef struct weir_attention_mass_args {
     const float                       *q, *lse;
@@ -340,6 +343,12 @@ typedef struct weir_attention_mass_args {
 static inline bool weir_attention_mass_from_logits(const weir_attention_mass_segment *segment)
 {
     return segment->rows.n_rows == 1 && segment->rows.logits;
+}
+/* The first slot behind those that are written. */
+static inline int64_t weir_attention_mass_end(const weir_attention_mass_segment *segment)
+{
+    const int64_t n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
+    return segment->end_slot > 0 && segment->end_slot < n_slots ? segment->end_slot : n_slots;
 }
 static inline bool weir_attention_mass_needs_open(const weir_attention_mass_args *args)
 {
@@ -355,6 +364,7 @@ static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *
         if (!weir_kv_segment_is_sound(&segment->rows, args->n_kv_heads)) return false;
         if (segment->rows.n_rows <= 0) continue;
         if (segment->rows.n_past < 0 || n_slots > INT32_MAX - WEIR_TILE_TOKENS || segment->stride < n_slots) return false;
+        if (segment->first_slot < 0 || segment->first_slot % WEIR_PAGE_TOKENS != 0 || segment->end_slot < 0) return false;
         if (weir_attention_mass_from_logits(segment) ? segment->rows.logits_stride < n_slots
                                                      : weir_attention_mass_needs_open(args) && !segment->rows.open_pages)
             return false;

@@ -44,18 +44,19 @@ typedef struct mass_memory {
 WEIR_INLINE int64_t units_of(const mass_call *call, const weir_attention_mass_segment *segment)
 {
     if (segment->rows.n_rows <= 0 || (!segment->mass && !segment->below && !segment->last)) return 0;
-    return weir_kv_segment_heads(&segment->rows, call->n_kv_heads) * ((segment->rows.n_past + segment->rows.n_rows + SLOTS - 1) / SLOTS);
+    const int64_t n_slots = weir_attention_mass_end(segment) - segment->first_slot;
+    return n_slots > 0 ? weir_kv_segment_heads(&segment->rows, call->n_kv_heads) * ((n_slots + SLOTS - 1) / SLOTS) : 0;
 }
 
 WEIR_INLINE mass_unit unit_of(const mass_call *call, const weir_attention_mass_segment *segment, int64_t u)
 {
     const int64_t heads = weir_kv_segment_heads(&segment->rows, call->n_kv_heads), table = u % heads;
-    const int32_t first = (int32_t)(u / heads) * SLOTS, n_slots = segment->rows.n_past + segment->rows.n_rows;
+    const int32_t first = segment->first_slot + (int32_t)(u / heads) * SLOTS, end = (int32_t)weir_attention_mass_end(segment);
     return (mass_unit){ .segment = segment,
                         .head = segment->rows.first_head + table,
                         .table = table,
                         .first = first,
-                        .end = n_slots - first < SLOTS ? n_slots : first + SLOTS };
+                        .end = end - first < SLOTS ? end : first + SLOTS };
 }
 
 /* Outputs of a query head of the unit's group, at its first slot; NULL: not wanted. */

@@ -70,7 +70,7 @@ static weir_status weir_k_ref_attention_mass(const weir_kernel_context *context,
         const int64_t                            end = first + weir_kv_segment_heads(&segment->rows, args->n_kv_heads) * group;
         if (segment->rows.n_rows <= 0) continue;
         for (int64_t head = first; head < end; head++)
-            for (int64_t slot = 0; slot < segment->rows.n_past + segment->rows.n_rows; slot++) observe(args, segment, head, slot);
+            for (int64_t slot = segment->first_slot; slot < weir_attention_mass_end(segment); slot++) observe(args, segment, head, slot);
     }
     return WEIR_OK;
 }

@@ -74,8 +74,11 @@ Case attention(Spans spans, Attention a)
     };
 }
 
-// Some of the rows that come alone have logits.
-Case attention_mass(Spans spans, Attention a)
+// Some of the rows that come alone have logits. `slots`: those that are asked for.
+struct Slots {
+    int32_t first = 0, end = 0;
+};
+Case attention_mass(Spans spans, Attention a, Slots slots = {})
 {
     double pairs = 0, tokens = 0;
     for (const auto &span : spans) {
@@ -84,7 +87,8 @@ Case attention_mass(Spans spans, Attention a)
     }
     const int64_t rows = rows_of(spans), group = a.n_heads / a.kv.n_kv_heads;
     return { label("attention_mass", { a.n_heads, a.kv.n_kv_heads, a.kv.key_dim, a.pad, (int64_t)a.sharp }) + text_of(spans) + "_" +
-                 name_of(a.kv) + (a.is_ragged ? "_ragged" : ""),
+                 name_of(a.kv) + (a.is_ragged ? "_ragged" : "") +
+                 (slots.end > 0 ? "_from" + std::to_string(slots.first) + "to" + std::to_string(slots.end) : ""),
              [=](Builder &b, bool) {
                  auto                              *args = b.one<weir_attention_mass_args>();
                  const int64_t                      q_head = a.kv.key_dim + a.pad, q_stride = a.n_heads * q_head + a.pad;
@@ -98,7 +102,7 @@ Case attention_mass(Spans spans, Attention a)
                  for (size_t s = 0; s < ranges.size(); s++) {
                      const int64_t stride = ranges[s].n_past + ranges[s].n_rows + 3;
                      const size_t  n = (size_t)(weir_kv_segment_heads(&ranges[s], a.kv.n_kv_heads) * group * stride);
-                     segments[s] = { ranges[s], b.output(n), b.output(n), s % 2 ? nullptr : b.output(n), stride };
+                     segments[s] = { ranges[s], b.output(n), b.output(n), s % 2 ? nullptr : b.output(n), stride, slots.first, slots.end };
                      if (s % 3 != 1 || ranges[s].n_rows > 1) continue;
                      segments[s].rows.logits = b.input(n), segments[s].rows.logits_stride = stride;
                  }
@@ -155,7 +159,9 @@ std::vector<Case> attention_cases(weir_op op)
                                     attention_mass({ { 70, 0 } }, { 6, f16, 0, 3 }),
                                     attention_mass({ { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } }, { 14, f16, 0, 0, 1, true }),
                                     attention_mass({ { 17, 90 } }, { 40, { 1, 32, 32, WEIR_KV_F32, WEIR_KV_F32 } }),
-                                    attention_mass({ { 3, 70 } }, { 2, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 } }) };
+                                    attention_mass({ { 3, 70 } }, { 2, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 } }),
+                                    attention_mass({ { 40, 300 }, { 1, 600 }, { 70, 0 } }, { 6, f16 }, { 64, 320 }),
+                                    attention_mass({ { 30, 400 }, { 5, 125 } }, { 4, f16 }, { 128, 1024 }) };
         for (const Kv &kv : coded_formats())
             cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 30, 40 } }, { 3 * kv.n_kv_heads, kv, 0, 0, 1, kv.key_dim == 64 }));
         for (const Kv &kv : formats_with_sinks())

@@ -139,18 +139,29 @@ struct Mass {
     Floats mass, below, last; // [H, slots]
 };
 
-// Of a sequence, by segments of these ranges of heads; `logits`: as given, or NULL.
+struct Slots { // end 0: all
+    int32_t first = 0, end = 0;
+};
+
+// Of a sequence, by segments of these ranges of heads; `logits`: as given, or NULL. Pages of other slots are not there.
 Mass observe(const weir_kernel &kernel, const Sequence &sequence, Given &given, bool with_logits, const std::vector<int32_t> &ends,
-             int n_threads = 2)
+             int n_threads = 2, Slots part = {})
 {
     const Shape  &s = sequence.shape;
     const int64_t slots = s.n_past + s.n_rows, group = s.heads / s.kv_heads;
     Mass all = { Floats((size_t)(s.heads * slots), NAN), Floats((size_t)(s.heads * slots), NAN), Floats((size_t)(s.heads * slots), NAN) };
     std::vector<weir_attention_mass_segment> segments;
-    for (const weir_kv_segment &range : cut(sequence.pages.segment(0, s.n_rows, s.n_past), ends)) {
+    weir_kv_segment                          whole = sequence.pages.segment(0, s.n_rows, s.n_past);
+    std::vector<void *>                      pages(whole.pages, whole.pages + s.kv_heads * whole.page_stride);
+    for (int64_t p = 0; part.end > 0 && p < (int64_t)pages.size(); p++) {
+        const int64_t slot = p % whole.page_stride * WEIR_PAGE_TOKENS;
+        if (slot < part.first || slot >= part.end) pages[(size_t)p] = nullptr;
+    }
+    whole.pages = pages.data();
+    for (const weir_kv_segment &range : cut(whole, ends)) {
         const int64_t at = range.first_head * group;
-        segments.push_back(
-            { range, &all.mass[(size_t)(at * slots)], &all.below[(size_t)(at * slots)], &all.last[(size_t)(at * slots)], slots });
+        segments.push_back({ range, &all.mass[(size_t)(at * slots)], &all.below[(size_t)(at * slots)], &all.last[(size_t)(at * slots)],
+                             slots, part.first, part.end });
         if (!with_logits) continue;
         segments.back().rows.logits = &given.logits[(size_t)(at * given.stride)], segments.back().rows.logits_stride = given.stride;
     }
@@ -242,6 +253,46 @@ TEST(AttentionMass, BitsDoNotDependOnTheWork)
     }
 }
 
+// The part of `whole` that a call for some slots gives, and nothing beside it.
+void expect_part(const Floats &got, const Floats &whole, int64_t n_slots, Slots part, const std::string &what)
+{
+    for (size_t i = 0; i < got.size(); i++) {
+        const int64_t slot = (int64_t)i % n_slots;
+        const bool    is_in = slot >= part.first && slot < part.end;
+        ASSERT_TRUE(is_in ? memcmp(&got[i], &whole[i], sizeof(float)) == 0 : std::isnan(got[i]))
+            << what << ": slots " << part.first << " to " << part.end << ", element " << i << " is " << got[i] << " for " << whole[i];
+    }
+}
+
+// Whatever is asked for: before the rows, among them, up to the last, and behind it.
+TEST(AttentionMass, PartsAreThoseOfTheWhole)
+{
+    for (const Shape &shape :
+         { Shape{ 8, 4, 32, 32, 1100, 1, 0, WEIR_KV_F16, WEIR_KV_F16 }, Shape{ 8, 2, 32, 32, 1000, 90, 0, WEIR_KV_F32, WEIR_KV_F32 },
+           Shape{ 6, 2, 32, 32, 500, 140, 0, WEIR_KV_TURBO4, WEIR_KV_F16 }, Shape{ 4, 2, 32, 32, 290, 100, 0, WEIR_KV_INT8, WEIR_KV_F16 },
+           Shape{ 4, 2, 32, 32, 200, 70, 0, WEIR_KV_KIVI4, WEIR_KV_F16 } }) {
+        const Sequence             sequence(shape, 83);
+        const int32_t              n = shape.n_past + shape.n_rows;
+        const std::vector<int32_t> whole = { (int32_t)shape.kv_heads }, halves = { 1, (int32_t)shape.kv_heads };
+        Given                      given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
+        for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION_MASS))
+            for (const bool with_logits : { false, true }) {
+                if (kernel->backend == WEIR_BACKEND_REF && (with_logits || n > 600)) continue;
+                const Mass all = observe(*kernel, sequence, given, with_logits, whole);
+                for (const Slots part :
+                     { Slots{ 0, 64 }, Slots{ 64, 192 }, Slots{ 192, n }, Slots{ 128, n + 500 }, Slots{ shape.n_past / 64 * 64, n },
+                       Slots{ 64, 100 }, Slots{ 0, n - 1 }, Slots{ 128, 128 }, Slots{ (n / 64 + 1) * 64, n + 200 } }) {
+                    const Mass  got = observe(*kernel, sequence, given, with_logits, halves, 3, part);
+                    const Slots written = { part.first, std::min(part.end, n) };
+                    expect_part(got.mass, all.mass, n, written, "mass " + text(*kernel, shape));
+                    expect_part(got.below, all.below, n, written, "below " + text(*kernel, shape));
+                    expect_part(got.last, all.last, n, written, "last " + text(*kernel, shape));
+                    ASSERT_FALSE(testing::Test::HasFatalFailure());
+                }
+            }
+    }
+}
+
 // One key of a row's two has 3/4 of it: above the mean, the other below. A row that sees itself alone is at the mean.
 TEST(AttentionMass, ClosedForm)
 {
@@ -264,7 +315,7 @@ TEST(AttentionMass, RefusesWhatItCannot)
     const Shape                 shape = { 4, 2, 32, 32, 40, 3, 0, WEIR_KV_INT8, WEIR_KV_F16 };
     const Sequence              sequence(shape, 5);
     Floats                      mass(4 * 43), lse(3 * 4), logits(4);
-    weir_attention_mass_segment segment = { sequence.pages.segment(0, 3, 40), mass.data(), nullptr, nullptr, 43 };
+    weir_attention_mass_segment segment = { sequence.pages.segment(0, 3, 40), mass.data(), nullptr, nullptr, 43, 0, 0 };
     const auto                  fits = segment;
     weir_attention_mass_args    args = {};
     args.q = sequence.q.data(), args.lse = lse.data(), args.segments = &segment, args.n_segments = 1, args.n_heads = 4, args.n_kv_heads = 2;
@@ -277,6 +328,10 @@ TEST(AttentionMass, RefusesWhatItCannot)
         };
         EXPECT_EQ(run_with([] {}), WEIR_OK) << kernel->name << ": outputs may be NULL";
         EXPECT_EQ(run_with([&] { segment.stride = 42; }), WEIR_EINVAL) << kernel->name;
+        EXPECT_EQ(run_with([&] { segment.first_slot = 32; }), WEIR_EINVAL) << kernel->name;
+        EXPECT_EQ(run_with([&] { segment.first_slot = -64; }), WEIR_EINVAL) << kernel->name;
+        EXPECT_EQ(run_with([&] { segment.end_slot = -1; }), WEIR_EINVAL) << kernel->name;
+        EXPECT_EQ(run_with([&] { segment.first_slot = INT32_MAX / 64 * 64, segment.end_slot = INT32_MAX; }), WEIR_OK) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.first_head = 1; }), WEIR_EINVAL) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.first_head = -1, segment.rows.n_heads = 1; }), WEIR_EINVAL) << kernel->name;
         EXPECT_EQ(run_with([&] { segment.rows.n_heads = INT32_MAX; }), WEIR_EINVAL) << kernel->name;
