@@ -222,8 +222,6 @@ bool weir_keeping_needs_turns(const weir_keeping_text *text)
     return weir_keeping_sees_all(text) || weir_policy_options_of(text->keeping->policy)->pin_prompt;
 }
 
-bool weir_keeping_sees_mass(const weir_keeping_text *text) { return (text->keeping->needs & ATTENTION) != 0; }
-
 bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_rows)
 {
     const weir_keeping *const k = text->keeping;

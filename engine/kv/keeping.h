@@ -59,7 +59,6 @@ int32_t weir_keeping_prompt_end(const weir_keeping_text *text, int32_t at);
 void    weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src); /* of the same policy */
 /* How much of a prompt may come from elsewhere, unseen: 0 where the policy must see it all. */
 int32_t weir_keeping_unseen(const weir_keeping_text *text);
-bool    weir_keeping_sees_mass(const weir_keeping_text *text); /* what attention gave to rows */
 /* Every step of a prompt: nothing of it may come from elsewhere, and the pieces that it comes in change what is kept. */
 bool weir_keeping_sees_all(const weir_keeping_text *text);
 bool weir_keeping_needs_turns(const weir_keeping_text *text); /* a text that lost nothing is still of no use to it without them */

@@ -18,6 +18,12 @@ typedef struct range {
     bool    is_last;
 } range;
 
+/* What a buffer is filled for. */
+typedef struct staged_for {
+    int64_t layer;
+    int32_t segment, first_split;
+} staged_for;
+
 typedef struct sizes {
     size_t  buffer, bytes; /* of one buffer; of all memory */
     int64_t blocks; /* that a buffer holds */
@@ -35,6 +41,7 @@ struct weir_kv_staging {
     int32_t       *windows; /* [n_layers] */
     bool          *failed; /* [max_views] */
     bool          *bad; /* [BUFFERS, blocks] could not be read */
+    staged_for     staged[BUFFERS]; /* as they were filled last */
     int32_t        max_views, n_views, next_split; /* next_split: of the segment that is taken from */
     range          taken;
     weir_kv_store *store; /* during a step */
@@ -202,8 +209,9 @@ static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, co
 }
 
 /* Waits for a buffer, fills it, hands it over; false: the step has ended. */
-static bool stage(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, const range *r)
+static bool stage(weir_kv_staging *s, int64_t layer, int32_t segment, const range *r)
 {
+    const weir_kv_view *const view = &s->views[segment];
     (void)pthread_mutex_lock(&s->lock);
     while (s->filled - s->emptied == BUFFERS && !s->is_stopped) (void)pthread_cond_wait(&s->changed, &s->lock);
     const int64_t index = s->filled % BUFFERS;
@@ -211,6 +219,7 @@ static bool stage(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, c
     (void)pthread_mutex_unlock(&s->lock);
     if (!is_wanted) return false;
     fill(s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks);
+    s->staged[index] = (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
     (void)pthread_mutex_lock(&s->lock);
     s->filled++;
     (void)pthread_cond_broadcast(&s->changed);
@@ -218,16 +227,24 @@ static bool stage(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, c
     return true;
 }
 
+/* A segment of a layer; false: the step has ended. */
+static bool read_segment(weir_kv_staging *s, int64_t layer, int32_t segment)
+{
+    range r = { .is_last = !weir_kv_staging_is_cold(s, layer, segment) };
+    while (!r.is_last) {
+        r = range_from(s, layer, &s->views[segment], r.end_split);
+        if (r.n_cold > 0 && !stage(s, layer, segment, &r)) return false;
+    }
+    return true;
+}
+
 static void read_step(weir_kv_staging *s)
 {
     for (int64_t layer = 0; layer < s->spec.n_layers; layer++) {
-        for (int32_t segment = 0; segment < s->n_views; segment++) {
-            range r = { .is_last = !weir_kv_staging_is_cold(s, layer, segment) };
-            while (!r.is_last) {
-                r = range_from(s, layer, &s->views[segment], r.end_split);
-                if (r.n_cold > 0 && !stage(s, layer, &s->views[segment], &r)) return;
-            }
-        }
+        for (int32_t i = 0; i < s->n_views; i++)
+            if (!read_segment(s, layer, i)) return;
+        for (int32_t i = 0; i < s->n_views; i++)
+            if (s->views[i].is_reread && s->windows[layer] == 0 && !read_segment(s, layer, i)) return;
     }
 }
 
@@ -319,6 +336,8 @@ void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment, we
         while (s->filled == s->emptied) (void)pthread_cond_wait(&s->changed, &s->lock);
         index = s->emptied % BUFFERS;
         (void)pthread_mutex_unlock(&s->lock);
+        const staged_for *const staged = &s->staged[index];
+        WEIR_ASSERT(staged->layer == layer && staged->segment == segment && staged->first_split == s->taken.first_split);
     }
     point(s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks);
     *out = (weir_kv_range_pages){ .pages = s->table,

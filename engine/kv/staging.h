@@ -1,8 +1,9 @@
-/* engine/kv/staging.h - blocks on disk on their way to attention, which reads them once per layer and step and keeps none.
+/* engine/kv/staging.h - blocks on disk on their way to attention, which reads them once or twice per layer and step and keeps none.
  *
  * A segment (the rows of one sequence in a step) that sees blocks on disk comes to attention in ranges of splits, each with as many such blocks as
  * a buffer holds. What a step will read is known when it begins: layers, in each of them such segments, in each of those ranges, all
- * ascending. A thread walks this order ahead of the engine thread and fills a ring of buffers, so that the disk works while the step computes.
+ * ascending; where what attention gave to rows is to be found, those segments come once more before the next layer. A thread walks this order ahead of
+ * the engine thread and fills a ring of buffers, so that the disk works while the step computes.
  *
  * A block that cannot be read is zeros to attention: the rows of other sequences have their bits, and the segment is told of as failed.
  * Nothing moves between memory and disk while a step runs. All but the ring belongs to the engine thread. Allocates nothing after opening. */
@@ -33,6 +34,7 @@ typedef struct weir_kv_view {
     void *const *pages; /* [n_layers * KV heads, stride] */
     int64_t      stride;
     int32_t      n_past, n_rows;
+    bool         is_reread; /* it comes twice in each layer without a window */
 } weir_kv_view;
 
 /* [limits.segments] where the caller puts those of the next step. */

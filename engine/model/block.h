@@ -45,7 +45,8 @@ typedef struct weir_rope_table {
 } weir_rope_table;
 
 /* Where attention finds pages that are not in memory. A segment that has some comes in ranges of splits, from position 0 upwards: layers of the
- * model, in each of them its segments, both ascending. Each range is given back before the next is taken. */
+ * model, in each of them its segments, and then once more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
+ * given back before the next is taken. */
 typedef struct weir_kv_range {
     void *const *pages; /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
     int64_t      page_stride;
@@ -69,6 +70,17 @@ typedef struct weir_attention_watch {
     void (*seen)(void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride);
     void *user;
 } weir_attention_watch;
+
+static inline bool weir_attention_watch_wants_mass(const weir_attention_watch *watch)
+{
+    return watch->mass != NULL || watch->below != NULL || watch->last != NULL;
+}
+/* K is read again for a segment of so many rows: the logits of the last one are not enough. */
+static inline bool weir_attention_watch_rereads(const weir_attention_watch *watch, int64_t n_rows)
+{
+    const bool wants_last = n_rows == 1 || (watch->mass == NULL && watch->below == NULL);
+    return weir_attention_watch_wants_mass(watch) && !(wants_last && watch->logits != NULL);
+}
 
 /* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make the copies after each; a step without
  * snapshots is one round. */

@@ -177,16 +177,6 @@ static weir_status make_room(const weir_runner *runner, const weir_work *works, 
                                 blocks_wanted(works, n_works), error);
 }
 
-/* Attention to rows on disk cannot be seen a second time, and a prompt's pieces are. */
-static bool is_out_of_sight(const weir_work *work)
-{
-    const weir_sequence *const sequence = work->sequence;
-    if (sequence->keeping == NULL || work->n_rows == 1 || !weir_keeping_sees_mass(sequence->keeping)) return false;
-    for (int64_t p = 0; sequence->table.n_heads > 0 && p < sequence->table.n_pages; p++)
-        if (sequence->table.pages[p] != NULL && weir_kv_is_cold(sequence->store, sequence->table.pages[p])) return true;
-    return false;
-}
-
 /* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
 static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works)
 {
@@ -200,11 +190,6 @@ static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n
             works[i].failed = true;
             runner->problem = "its KV rows are more than its KV policy lets be; begin the text again";
         }
-        if (works[i].failed || !is_out_of_sight(&works[i])) continue;
-        works[i].failed = true;
-        runner->problem =
-            "its KV policy has to see the attention to every row, and memory.host has no room for all rows of the prompt; raise "
-            "it, set the policy's in_prompt, or choose another policy";
     }
     return WEIR_OK;
 }
@@ -271,12 +256,14 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
         WEIR_ASSERT(work->n_rows >= 1 && sequence->n_computed + work->n_rows <= sequence->n_tokens);
         WEIR_ASSERT(batch.n_rows + work->n_rows <= runner->limits.rows);
         memcpy(runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed, (size_t)work->n_rows * sizeof(int32_t));
-        if (runner->staging != NULL)
-            weir_kv_staging_views(runner->staging)[batch.n_segments] = (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
-                                                                                       .stride = sequence->table.capacity,
-                                                                                       .n_past = sequence->n_computed,
-                                                                                       .n_rows = work->n_rows };
         const weir_attention_watch *const watches = watch(runner, &runner->watched[batch.n_segments], work, batch.n_rows);
+        if (runner->staging != NULL)
+            weir_kv_staging_views(runner->staging)[batch.n_segments] =
+                (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
+                                .stride = sequence->table.capacity,
+                                .n_past = sequence->n_computed,
+                                .n_rows = work->n_rows,
+                                .is_reread = watches != NULL && weir_attention_watch_rereads(watches, work->n_rows) };
         runner->segments[batch.n_segments++] = (weir_batch_segment){ .first_row = batch.n_rows,
                                                                      .n_rows = work->n_rows,
                                                                      .n_past = sequence->n_computed,

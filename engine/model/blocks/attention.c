@@ -123,20 +123,33 @@ static weir_status turn(const weir_shape *shape, const weir_block_options *optio
                                                       .pairing = options->rope });
 }
 
+/* ---- pages on disk --------------------------------------------------------------------------------------------- */
+static bool is_cold(const weir_step *step, int64_t segment)
+{
+    const weir_kv_source *const source = step->source;
+    return source != NULL && source->is_cold(source->user, step->kv_layer, step->kv_owner[segment]);
+}
+
+/* The segment's next range, whose pages become those of `rows`. */
+static weir_kv_range take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows)
+{
+    weir_kv_range range;
+    step->source->take(step->source->user, step->kv_layer, step->kv_owner[segment], &range);
+    rows->pages = range.pages;
+    rows->page_stride = range.page_stride;
+    return range;
+}
+
 /* A segment with pages on disk, range by range: any partition has the bits of one call. It is a whole sequence: rows were dropped from none that has
  * pages there. */
 static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece, int64_t segment)
 {
     weir_kv_segment rows = step->kv[segment];
-    const int32_t   sequence = step->kv_owner[segment];
     piece.segments = &rows;
     piece.n_segments = 1;
     piece.carry = step->carry;
     while (!piece.is_last) {
-        weir_kv_range range;
-        step->source->take(step->source->user, step->kv_layer, sequence, &range);
-        rows.pages = range.pages;
-        rows.page_stride = range.page_stride;
+        const weir_kv_range range = take_range(step, segment, &rows);
         piece.first_split = range.first_split;
         piece.end_split = range.end_split;
         piece.is_last = range.is_last;
@@ -175,31 +188,62 @@ typedef struct turned_queries {
     int64_t      row_stride, head_stride;
 } turned_queries;
 
+/* Of a segment whose logits attention kept. */
+static weir_kv_segment last_row(const weir_kv_segment *segment)
+{
+    weir_kv_segment row = *segment;
+    row.first_row += segment->n_rows - 1;
+    row.n_past += segment->n_rows - 1;
+    row.n_rows = 1;
+    return row;
+}
+
+/* A segment with pages on disk, as in attend_in_ranges. */
+static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mass_args piece, int64_t segment)
+{
+    weir_attention_mass_segment part = step->mass[segment];
+    bool                        is_last = false;
+    piece.segments = &part;
+    piece.n_segments = 1;
+    while (!is_last) {
+        const weir_kv_range range = take_range(step, segment, &part.rows);
+        part.first_slot = range.first_split * WEIR_ATTENTION_SPLIT;
+        part.end_slot = range.is_last ? 0 : range.end_split * WEIR_ATTENTION_SPLIT;
+        is_last = range.is_last;
+        const weir_status status = weir_attention_mass(step->stream, &piece);
+        step->source->give(step->source->user);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
 /* What the rows of a sequence, segments [first, end), gave to those before them. */
 static weir_status find_mass(const weir_shape *shape, const weir_step *step, const weir_attention_watch *watch,
                              const turned_queries *queries, int64_t first, int64_t end)
 {
     const int64_t group = shape->n_heads / shape->n_kv_heads;
+    const bool    rereads = weir_attention_watch_rereads(watch, step->kv[first].n_rows);
     for (int64_t i = first; i < end; i++) {
         const int64_t at = step->kv[i].first_head * group * watch->stride;
-        step->mass[i] = (weir_attention_mass_segment){ .rows = step->kv[i],
+        step->mass[i] = (weir_attention_mass_segment){ .rows = rereads ? step->kv[i] : last_row(&step->kv[i]),
                                                        .mass = watch->mass != NULL ? watch->mass + at : NULL,
                                                        .below = watch->below != NULL ? watch->below + at : NULL,
                                                        .last = watch->last != NULL ? watch->last + at : NULL,
                                                        .stride = watch->stride };
     }
-    return weir_attention_mass(step->stream, &(weir_attention_mass_args){ .q = queries->q,
-                                                                          .lse = step->lse,
-                                                                          .segments = step->mass + first,
-                                                                          .n_segments = end - first,
-                                                                          .n_heads = shape->n_heads,
-                                                                          .n_kv_heads = shape->n_kv_heads,
-                                                                          .key_dim = shape->head_dim,
-                                                                          .q_stride = queries->row_stride,
-                                                                          .q_head_stride = queries->head_stride,
-                                                                          .scale = 1.0f / sqrtf((float)shape->head_dim),
-                                                                          .k_format = step->kv_format.k,
-                                                                          .sinks = step->sinks });
+    const weir_attention_mass_args args = { .q = queries->q,
+                                            .lse = step->lse,
+                                            .segments = step->mass + first,
+                                            .n_segments = end - first,
+                                            .n_heads = shape->n_heads,
+                                            .n_kv_heads = shape->n_kv_heads,
+                                            .key_dim = shape->head_dim,
+                                            .q_stride = queries->row_stride,
+                                            .q_head_stride = queries->head_stride,
+                                            .scale = 1.0f / sqrtf((float)shape->head_dim),
+                                            .k_format = step->kv_format.k,
+                                            .sinks = step->sinks };
+    return rereads && is_cold(step, first) ? find_mass_in_ranges(step, args, first) : weir_attention_mass(step->stream, &args);
 }
 
 /* Sequences that are watched, one by one: they may share what the mass goes to. */
@@ -209,8 +253,7 @@ static weir_status show(const weir_shape *shape, const weir_block_options *optio
         const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[first]);
         for (end = first + 1; end < step->n_kv && step->kv_owner[end] == step->kv_owner[first];) end++;
         if (watch == NULL) continue;
-        if (watch->mass != NULL || watch->below != NULL || watch->last != NULL)
-            WEIR_TRY(find_mass(shape, step, watch, queries, first, end));
+        if (weir_attention_watch_wants_mass(watch)) WEIR_TRY(find_mass(shape, step, watch, queries, first, end));
         if (watch->seen == NULL) continue; /* only planned */
         watch->seen(watch->user, step->kv_layer, queries->q + step->kv[first].first_row * queries->row_stride, queries->row_stride,
                     queries->head_stride);
@@ -221,17 +264,16 @@ static weir_status show(const weir_shape *shape, const weir_block_options *optio
 /* Segments whose pages are all in memory are one call. */
 static weir_status attend(const weir_step *step, const weir_attention_args *args)
 {
-    const weir_kv_source *const source = step->source;
-    weir_attention_args         warm = *args;
-    int32_t                     n_warm = 0;
-    if (source == NULL) return weir_attention(step->stream, args);
+    weir_attention_args warm = *args;
+    int32_t             n_warm = 0;
+    if (step->source == NULL) return weir_attention(step->stream, args);
     for (int64_t i = 0; i < step->n_kv; i++)
-        if (!source->is_cold(source->user, step->kv_layer, step->kv_owner[i])) step->warm[n_warm++] = step->kv[i];
+        if (!is_cold(step, i)) step->warm[n_warm++] = step->kv[i];
     warm.segments = step->warm;
     warm.n_segments = n_warm;
     if (n_warm > 0) WEIR_TRY(weir_attention(step->stream, &warm));
     for (int64_t i = 0; n_warm < step->n_kv && i < step->n_kv; i++)
-        if (source->is_cold(source->user, step->kv_layer, step->kv_owner[i])) WEIR_TRY(attend_in_ranges(step, *args, i));
+        if (is_cold(step, i)) WEIR_TRY(attend_in_ranges(step, *args, i));
     return WEIR_OK;
 }
 

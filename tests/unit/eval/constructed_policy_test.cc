@@ -268,7 +268,6 @@ TEST_F(ConstructedPolicy, OnDiskAsInMemory)
         const support::Settings settings = { std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
                                              std::string("kv.policy.options=") + method.options };
         int                     n_kept[2];
-        if (method.name == std::string("h2o") || method.name == std::string("scissorhands") || method.name == std::string("tova")) continue;
         for (const bool has_disk : { false, true }) {
             n_kept_in_memory_ = 0;
             if (has_disk)
@@ -285,7 +284,7 @@ TEST_F(ConstructedPolicy, OnDiskAsInMemory)
 TEST_F(ConstructedPolicy, OnDiskInEveryFormat)
 {
     for (const char *const format : all_formats)
-        for (const Method &method : { methods[0], methods[3] }) {
+        for (const Method &method : { methods[0], methods[1], methods[3] }) {
             open_with_disk({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
                              std::string("kv.policy.options=") + method.options, std::string("kv.format=") + format });
             (void)check(std::string(format) + " on disk " + method.name, text_of(7, 12), method.sees_attention);

@@ -19,11 +19,13 @@ namespace {
 constexpr int          layers = 3, kv_heads = 2, heads = layers * kv_heads, max_rows = 5 * WEIR_ATTENTION_SPLIT;
 constexpr weir_kv_pair wide = { WEIR_KV_F32, WEIR_KV_F32 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 };
 
-std::atomic<int> reads_until_failure{ -1 };
-ssize_t          faulty_read(int fd, void *bytes, size_t n, off_t at)
+std::atomic<int>  reads_until_failure{ -1 };
+std::atomic<bool> fails_once{ false };
+ssize_t           faulty_read(int fd, void *bytes, size_t n, off_t at)
 {
     const int left = reads_until_failure;
     if (left == 0) {
+        if (fails_once) reads_until_failure = -1;
         errno = EIO;
         return -1;
     }
@@ -43,6 +45,7 @@ class Staging : public ::testing::Test {
                   folder_.c_str(), {},       0,   false };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
+        fails_once = false;
         const weir_spill_io io = { pwritev, faulty_read };
         weir_spill_set_io(weir_kv_store_spill(store_), &io);
         windows_ = windows;
@@ -75,10 +78,10 @@ class Staging : public ::testing::Test {
         }
         tables_.push_back(t);
     }
-    void view(int32_t i, size_t text, int32_t n_rows)
+    void view(int32_t i, size_t text, int32_t n_rows, bool is_reread = false)
     {
         const weir_kv_table &t = tables_[text];
-        weir_kv_staging_views(staging_)[i] = { (void *const *)t.pages, t.capacity, (int32_t)t.n_rows - n_rows, n_rows };
+        weir_kv_staging_views(staging_)[i] = { (void *const *)t.pages, t.capacity, (int32_t)t.n_rows - n_rows, n_rows, is_reread };
     }
     /* Walks a segment of a layer as attention does; returns the number of ranges. `zeros`: what could not be read is. */
     int walk(int64_t layer, int32_t segment, size_t text, bool zeros = false)
@@ -156,22 +159,50 @@ TEST_F(Staging, HandsOutWhatWasWritten)
     }
 }
 
+/* Where mass is to be found, segments come once more behind those of their layer; layers with a window do not. */
+TEST_F(Staging, WhatIsReadAgainComesTwice)
+{
+    open(20, 200, { 0, 1500, 0 });
+    add(max_rows, [](int64_t block) { return block > 0 && block < 78; });
+    add(2000, [](int64_t block) { return block > 0 && block < 30; });
+    const auto steps = [&](bool first, bool second) {
+        const int64_t before = weir_kv_residency_of(store_).bytes_read;
+        for (int step = 0; step < 3; step++) {
+            view(0, 0, 70, first);
+            view(1, 1, 40, second);
+            EXPECT_TRUE(weir_kv_staging_begin(staging_, store_, 2));
+            for (int64_t layer = 0; layer < layers; layer++) {
+                for (int32_t i = 0; i < 2; i++) (void)walk(layer, i, (size_t)i);
+                if (first && layer != 1) (void)walk(layer, 0, 0);
+                if (second && layer != 1) (void)walk(layer, 1, 1);
+            }
+            weir_kv_staging_end(staging_);
+        }
+        return weir_kv_residency_of(store_).bytes_read - before;
+    };
+    const int64_t once = steps(false, false), page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
+    EXPECT_EQ(steps(true, false) - once, int64_t{ 3 * 2 * 77 } * page);
+    EXPECT_EQ(steps(false, true) - once, int64_t{ 3 * 2 * 29 } * page);
+    EXPECT_EQ(steps(true, true) - once, int64_t{ 3 * 2 * (77 + 29) } * page);
+}
+
 /* A step that stops anywhere leaves the next one in order. */
 TEST_F(Staging, AStepMayStopAnywhere)
 {
     open(20, 200);
     add(max_rows, [](int64_t block) { return block > 0 && block < 78; });
-    for (int stop = 0; stop <= layers; stop++) {
-        view(0, 0, 1);
-        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1));
-        for (int64_t layer = 0; layer < stop; layer++) (void)walk(layer, 0, 0);
-        if (stop < layers) {
-            weir_kv_range_pages range;
-            weir_kv_staging_take(staging_, stop, 0, &range);
-            if (stop % 2 == 0) weir_kv_staging_give(staging_);
+    for (const int passes : { 1, 2 })
+        for (int stop = 0; stop <= layers * passes; stop++) {
+            view(0, 0, 1, passes == 2);
+            ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1));
+            for (int64_t pass = 0; pass < stop; pass++) (void)walk(pass / passes, 0, 0);
+            if (stop < layers * passes) {
+                weir_kv_range_pages range;
+                weir_kv_staging_take(staging_, stop / passes, 0, &range);
+                if (stop % 2 == 0) weir_kv_staging_give(staging_);
+            }
+            weir_kv_staging_end(staging_);
         }
-        weir_kv_staging_end(staging_);
-    }
 }
 
 TEST_F(Staging, WindowsReadWhatTheySee)
@@ -215,6 +246,34 @@ TEST_F(Staging, AReadThatFailsFailsItsSegment)
     for (int64_t layer = 0; layer < layers; layer++) (void)walk(layer, 0, 1);
     weir_kv_staging_end(staging_);
     EXPECT_FALSE(weir_kv_staging_failed(staging_, 0, &why));
+}
+
+/* Whichever read it is, the first or the second of a segment: it and no other is told of. */
+TEST_F(Staging, AnyReadThatFailsIsTold)
+{
+    open(20, 200);
+    add(2000, [](int64_t block) { return block > 0 && block < 25; });
+    add(1500, [](int64_t block) { return block > 0 && block < 18; });
+    const char *why;
+    int         n_failed[2] = { 0, 0 };
+    for (int failing = 0;; failing++) {
+        for (int32_t i = 0; i < 2; i++) view(i, (size_t)i, 30, true);
+        fails_once = true;
+        reads_until_failure = failing;
+        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 2));
+        for (int64_t layer = 0; layer < layers; layer++)
+            for (int32_t i = 0; i < 4; i++) (void)walk(layer, i % 2, (size_t)(i % 2), true);
+        weir_kv_staging_end(staging_);
+        const bool failed[2] = { weir_kv_staging_failed(staging_, 0, &why), weir_kv_staging_failed(staging_, 1, &why) };
+        if (reads_until_failure >= 0) {
+            EXPECT_FALSE(failed[0] || failed[1]) << "nothing failed";
+            break;
+        }
+        EXPECT_NE(failed[0], failed[1]) << "read " << failing;
+        for (int i = 0; i < 2; i++) n_failed[i] += failed[i];
+    }
+    EXPECT_GE(n_failed[0], 2 * layers);
+    EXPECT_GE(n_failed[1], 2 * layers);
 }
 
 } // namespace

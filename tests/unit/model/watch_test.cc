@@ -72,7 +72,8 @@ class Watch : public ::testing::Test {
         logits_.assign(heads * stride, NAN);
         mass_ = below_ = last_ = logits_;
         weir_attention_watch watch = { logits_.data(), mass_.data(), below_.data(), last_.data(), stride, plain_.data(), on_seen, this };
-        weir_batch_segment   segment = {};
+        if (wants_last_only_) watch.mass = watch.below = nullptr;
+        weir_batch_segment segment = {};
         segment.n_rows = n;
         segment.n_past = s->n_computed;
         segment.pages = s->table.pages;
@@ -166,6 +167,7 @@ class Watch : public ::testing::Test {
     std::map<int64_t, Layer> seen_;
     std::vector<float>       logits_, mass_, below_, last_, plain_;
     int32_t                  n_ = 0;
+    bool                     wants_last_only_ = false;
 };
 
 TEST_F(Watch, AttentionIsWhatTheRowsSay)
@@ -187,6 +189,32 @@ TEST_F(Watch, AttentionIsWhatTheRowsSay)
             }
             close();
         }
+}
+
+/* Of the logits that attention keeps, as if it had come alone: K is not read again. */
+TEST_F(Watch, TheLastRowOfAPieceIsThatOfAStep)
+{
+    for (const char *const model : { "tq", "qwen3" }) {
+        open(model, "q8_0");
+        {
+            Sequence             piece(engine_), steps(engine_);
+            std::vector<int32_t> tokens;
+            for (int i = 0; i < 101; i++) tokens.push_back((i * 31 + i * i) % 300);
+            piece.add(tokens);
+            steps.add(tokens);
+            wants_last_only_ = true;
+            for (const int32_t n : { 64, 37 }) step(piece, n);
+            const std::map<int64_t, Layer> seen = seen_;
+            wants_last_only_ = false;
+            for (const int32_t n : { 64, 36, 1 }) step(steps, n);
+            for (const auto &[index, layer] : seen_)
+                for (size_t h = 0; h < static_cast<size_t>(engine_.shape().n_heads); h++)
+                    EXPECT_EQ(memcmp(&layer.last[h * stride], &seen.at(index).last[h * stride], 101 * sizeof(float)), 0)
+                        << model << " layer " << index << " head " << h;
+            EXPECT_TRUE(std::isnan(seen.begin()->second.mass[0]));
+        }
+        close();
+    }
 }
 
 /* Turned by RoPE, the plain queries are the others. */
