@@ -255,14 +255,21 @@ static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
 }
 
 /* ---- evicting ---------------------------------------------------------------------------------------------------------- */
+static int64_t pages_to_bring_back(const weir_kv_evictor *e, const weir_kv_table *table)
+{
+    int64_t n = 0;
+    for (int64_t p = 0; p < table->n_pages; p++)
+        if (is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS) n += table->n_heads;
+    return n;
+}
+
 weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *e, const weir_kv_table *table, const weir_kv_keep *keep)
 {
     kv_wanted wanted = { 0 };
     if (look(e, table, keep, NULL) != WEIR_OK || dropped_rows(e, table) == 0) return (weir_kv_pages){ 0 };
     each_page(e, (weir_kv_table *)table, any_from_disk(e, table), count_page, &wanted); /* only read */
     weir_kv_pages n = kv_sum(e->store, &wanted);
-    for (int64_t p = 0; p < table->n_pages; p++)
-        if (is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS) n.others += table->n_heads;
+    n.others += pages_to_bring_back(e, table);
     return n;
 }
 
@@ -275,13 +282,17 @@ static weir_status bring_back(const weir_kv_evictor *e, const weir_kv_table *tab
     return WEIR_OK;
 }
 
+/* For all of them, before the first moves: who makes room may be the text itself, and what came back for nothing would leave again. */
 static weir_status check_room(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, weir_error *error)
 {
-    kv_wanted wanted = { 0 };
+    const int64_t n_back = pages_to_bring_back(e, table);
+    kv_wanted     wanted = { 0 };
     each_page(e, table, to_fresh, count_page, &wanted);
-    if (kv_has_free(e->store, &wanted)) return WEIR_OK;
-    const weir_kv_pages n = kv_sum(e->store, &wanted);
-    return weir_error_set(error, WEIR_EFULL, "no %" PRId64 " free KV pages for the rows that an eviction keeps; raise memory.host",
+    if (kv_has_free(e->store, &wanted, n_back)) return WEIR_OK;
+    weir_kv_pages n = kv_sum(e->store, &wanted);
+    n.others += n_back;
+    return weir_error_set(error, WEIR_EFULL,
+                          "no %" PRId64 " free KV pages for the rows that the KV policy keeps; raise memory.host, or lower its budget",
                           n.sinks + n.others);
 }
 
@@ -310,8 +321,8 @@ weir_status weir_kv_evict(weir_kv_evictor *e, weir_kv_table *table, const weir_k
     WEIR_TRY(look(e, table, keep, error));
     if (dropped_rows(e, table) == 0) return WEIR_OK;
     const bool to_fresh = any_from_disk(e, table);
-    WEIR_TRY(bring_back(e, table, error));
     WEIR_TRY(check_room(e, table, to_fresh, error));
+    WEIR_TRY(bring_back(e, table, error));
     each_page(e, table, to_fresh, to_fresh ? take_fresh : unshare_page, NULL);
     if (to_fresh) {
         const weir_status status = evict_to_fresh(e, table, error);

@@ -279,12 +279,12 @@ weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted)
     return sum;
 }
 
-bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted)
+bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back)
 {
     const int64_t most = store->spec.n_pages - store->spec.n_disk_pages - store->spec.n_sink_pages;
     for (int32_t i = 0; i < store->n_kinds; i++)
         if (wanted->n[i] > store->kinds[i].n_free) return false;
-    return kv_sum(store, wanted).others <= most - kv_movable_pages(store);
+    return kv_sum(store, wanted).others + n_back <= most - kv_movable_pages(store);
 }
 
 void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[kv_page_number(store, page)]++; }

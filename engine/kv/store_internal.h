@@ -61,7 +61,8 @@ typedef struct kv_wanted {
     int64_t n[KINDS + 1]; /* of each kind */
 } kv_wanted;
 void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block); /* one of a head's, number `block` in its text */
-bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted);
+bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted,
+                 int64_t n_back); /* beside n_back pages that come back from the disk */
 weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted);
 /* A free page of that place: zero, or a copy. There is one. */
 void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of);

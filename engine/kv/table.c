@@ -139,7 +139,7 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     if (comes_back(table, store))
         WEIR_TRY(weir_kv_bring_back(store, table->pages + table->n_rows / WEIR_PAGE_TOKENS, table->capacity, NULL));
     const kv_wanted wanted = growth(table, store, n_new);
-    if (!kv_has_free(store, &wanted)) return WEIR_EFULL;
+    if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
     return WEIR_OK;
 }
@@ -150,7 +150,7 @@ weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store, cons
     WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < kv_pages_per_head(head_rows[h]); p++) kv_want(store, &wanted, h, p);
-    if (!kv_has_free(store, &wanted)) return WEIR_EFULL;
+    if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     kv_table_cut(table, store);
     for (int64_t h = 0; h < table->n_heads; h++) {
         WEIR_ASSERT(head_rows[h] >= 0 && head_rows[h] <= store->spec.max_rows);

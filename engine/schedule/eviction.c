@@ -108,6 +108,47 @@ static bool make_room(void *user, const weir_sequence *sequence, weir_kv_pages p
     return weir_prefix_drop_cut(service->prefix) || weir_prefix_leave(service->prefix, sequence);
 }
 
+static bool is_behind(const choice *a, const choice *b)
+{
+    return a->job->serial > b->job->serial || (a->job == b->job && a->index > b->index);
+}
+
+/* Of those that run and hold pages the youngest, if it is younger than the choice. */
+static choice *youngest_behind(const weir_service *service, const choice *c)
+{
+    choice *found = NULL;
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        choice *const other = service->slots[i].owner;
+        if (other == NULL || other->is_waiting || other->is_stalled || other->sequence->table.n_pages == 0) continue;
+        if (is_behind(other, found != NULL ? found : c)) found = other;
+    }
+    return found;
+}
+
+/* Pages are held that others will give up without it. */
+static bool is_worth_waiting(const weir_service *service, const choice *c)
+{
+    for (size_t i = 0; i < sizeof service->guests / sizeof *service->guests; i++)
+        if (service->guests[i] != NULL && service->guests[i]->table.n_pages > 0) return true;
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        const choice *const other = service->slots[i].owner;
+        if (other != NULL && other != c && !other->is_waiting && !other->is_stalled && other->sequence->table.n_pages > 0) return true;
+    }
+    return false;
+}
+
+/* As in a step the youngest give their pages up: the oldest always gets on. */
+static weir_status drop_rows(weir_service *service, const choice *c, weir_error *error)
+{
+    const weir_tend_room room = { .make = make_room, .user = service };
+    for (;;) {
+        const weir_status status = weir_runner_evict(service->runner, c->sequence, &room, error);
+        choice *const     victim = status == WEIR_EFULL ? youngest_behind(service, c) : NULL;
+        if (victim == NULL) return status;
+        weir_choice_preempt(victim);
+    }
+}
+
 static void fail(weir_service *service, choice *c, int32_t n_works, weir_status status, const char *message)
 {
     weir_job *const job = c->job;
@@ -126,14 +167,13 @@ bool weir_choice_tend(choice *c)
 
 void weir_service_evict(weir_service *service, int32_t n_works)
 {
-    const weir_tend_room room = { .make = make_room, .user = service };
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const c = service->slots[i].owner;
         weir_error    error = { 0 };
         if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->keeping == NULL) continue;
-        const weir_status status = weir_runner_evict(service->runner, c->sequence, &room, &error);
-        if (status == WEIR_EFULL)
-            weir_choice_preempt(c);
+        const weir_status status = drop_rows(service, c, &error);
+        if (status == WEIR_EFULL && is_worth_waiting(service, c))
+            weir_choice_preempt(c); /* alone it would come to the same point again and find the same */
         else if (status != WEIR_OK)
             fail(service, c, n_works, status, error.text);
     }

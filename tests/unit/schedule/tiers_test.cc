@@ -54,20 +54,22 @@ class Tiers : public Service {
         for (const std::string &one : settings) ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
     }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and no disk. */
-    void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0, const std::string &more = "kv.tiers.hot=1")
+    void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0, const std::string &more = "kv.tiers.hot=1",
+               const std::vector<std::string> &policy = {})
     {
         close();
-        std::vector<std::string>  settings = { "model.path=tests/golden/models/" + model,
-                                               "kernels.activations=f32",
-                                               "batch.max_sequences=" + std::to_string(slots),
-                                               "batch.chunk=64",
-                                               "model.context=" + std::to_string(window),
-                                               "kv.format=f32",
-                                               "kv.tiers.hot=1",
-                                               "memory.disk_dir=" + folder_,
-                                               more,
-                                               "memory.disk=16MiB",
-                                               "memory.host=64MiB" };
+        std::vector<std::string> settings = { "model.path=tests/golden/models/" + model,
+                                              "kernels.activations=f32",
+                                              "batch.max_sequences=" + std::to_string(slots),
+                                              "batch.chunk=64",
+                                              "model.context=" + std::to_string(window),
+                                              "kv.format=f32",
+                                              "kv.tiers.hot=1",
+                                              "memory.disk_dir=" + folder_,
+                                              more,
+                                              "memory.disk=16MiB",
+                                              "memory.host=64MiB" };
+        settings.insert(settings.end(), policy.begin(), policy.end());
         const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
         weir_plan                 plan = {};
         if (in_memory == 0) settings[9] = "memory.disk=0B";
@@ -102,10 +104,13 @@ class Tiers : public Service {
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = true;
+        call.request.want_logprobs = true;
         EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
         call.wait();
-        EXPECT_EQ(call.status, want);
+        EXPECT_EQ(call.status, want) << call.message;
         usage_ = call.usage;
+        message_ = call.message;
+        logprobs_ = call.logprobs[0];
         return call.tokens[0];
     }
     weir_service_stats stats() const
@@ -121,10 +126,12 @@ class Tiers : public Service {
         EXPECT_LE(state.peak[WEIR_TIER_HOST], state.cap[WEIR_TIER_HOST]);
         EXPECT_LE(state.peak[WEIR_TIER_DISK], state.cap[WEIR_TIER_DISK]);
     }
-    std::string    folder_;
-    weir_kv_store *store_ = nullptr;
-    int64_t        block_ = 0;
-    weir_usage     usage_ = {};
+    std::string        folder_;
+    weir_kv_store     *store_ = nullptr;
+    int64_t            block_ = 0;
+    weir_usage         usage_ = {};
+    std::string        message_;
+    std::vector<float> logprobs_;
 };
 
 TEST_F(Tiers, ATextLargerThanMemoryIsAnswered)
@@ -308,6 +315,115 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
     EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
     close();
     std::filesystem::remove_all(sessions);
+}
+
+/* A policy that observes attention sees the rows of a prompt on disk too. */
+TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
+{
+    const std::pair<const char *, std::vector<std::string>> cases[] = {
+        { "qwen3", { "kv.policy.name=h2o", "kv.policy.budget=200", "kv.policy.options=every=16" } },
+        { "tq", { "kv.policy.name=scissorhands", "kv.policy.budget=200", "kv.policy.options=recent=16,every=16,history=64" } },
+    };
+    for (const auto &[model, policy] : cases) {
+        const auto text = prompt(1, 1900);
+        start(model, 0, 0, "kv.tiers.hot=1", policy);
+        const auto       want = run(text, 40);
+        const weir_usage usage = usage_;
+        const auto       logprobs = logprobs_;
+        EXPECT_GT(usage.n_evicted, 1600);
+        start(model, 14, 60, "kv.tiers.hot=1", policy);
+        EXPECT_EQ(run(text, 40), want) << model;
+        EXPECT_EQ(logprobs_, logprobs) << model;
+        EXPECT_EQ(usage_.n_rows, usage.n_rows);
+        EXPECT_EQ(usage_.n_evicted, usage.n_evicted);
+        EXPECT_GT(stats().kv_bytes_read, 2 * stats().kv_bytes_out);
+        EXPECT_EQ(stats().preemptions, 0);
+        reads_fail = true;
+        Call large(prompt(2, 1900), 40), small(prompt(3, 300), 60);
+        for (Call *const call : { &large, &small }) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        for (Call *const call : { &large, &small }) call->wait();
+        EXPECT_EQ(large.status, WEIR_EIO);
+        EXPECT_NE(large.message.find("cannot read KV pages back"), std::string::npos) << large.message;
+        EXPECT_EQ(small.status, WEIR_OK) << small.message;
+        large.release();
+        small.release();
+        reads_fail = false;
+        EXPECT_EQ(run(text, 40), want) << model;
+        expect_within();
+        EXPECT_EQ(pages_used_when_idle(), 0);
+    }
+}
+
+/* What a policy keeps has to be in memory at once. Where that is never so, a text is told, whoever runs beside it, and is not computed again for ever. */
+TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
+{
+    for (const char *const policy : { "kv.policy.name=snapkv", "kv.policy.name=h2o" }) {
+        start("qwen3", 14, 60, "kv.tiers.hot=1", { policy, "kv.policy.budget=1500" });
+        const auto fits = prompt(3, 700);
+        const auto want = run(fits, 20);
+        (void)run(prompt(1, 1900), 40, WEIR_EFULL);
+        EXPECT_NE(message_.find("rows that the KV policy keeps"), std::string::npos) << message_;
+        EXPECT_EQ(stats().preemptions, 0) << "nobody ran beside it";
+        if (policy == std::string("kv.policy.name=h2o")) continue; /* what two of them remember does not fit */
+        Call one(prompt(1, 1900), 40), two(prompt(2, 1900), 40);
+        for (Call *const call : { &one, &two }) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        for (Call *const call : { &one, &two }) call->wait();
+        EXPECT_EQ(one.status, WEIR_EFULL);
+        EXPECT_EQ(two.status, WEIR_EFULL);
+        one.release();
+        two.release();
+        EXPECT_EQ(run(fits, 20), want);
+        expect_within();
+        EXPECT_EQ(pages_used_when_idle(), 0);
+    }
+}
+
+/* A text whose rows find no room beside those of a younger one, which is not computed as long as the older one has a prompt to compute. */
+TEST_F(Tiers, TheOldestGetsOn)
+{
+    weir_policy_options in_prompt, at_end;
+    ASSERT_EQ(weir_policy_options_default(&in_prompt, "sinks", &error_), WEIR_OK);
+    ASSERT_EQ(weir_policy_options_set(&in_prompt, "in_prompt=true,every=16", &error_), WEIR_OK);
+    ASSERT_EQ(weir_policy_options_default(&at_end, "snapkv", &error_), WEIR_OK);
+    const auto ask = [](Call *call, const weir_policy_options *policy, int budget, int client) {
+        call->request.policy = policy;
+        call->request.kv_budget = budget;
+        call->request.client = client;
+    };
+    start("qwen3", 0, 0, "kv.tiers.hot=1", { "kv.policy.name=snapkv", "kv.policy.budget=560" });
+    const auto alone = run(prompt(2, 1500), 20);
+    start("qwen3", 15, 60, "kv.tiers.hot=1", { "kv.policy.name=snapkv", "kv.policy.budget=560" });
+    struct Turn {
+        Call          first, older, younger;
+        weir_service *service;
+        bool          is_begun;
+        static bool   on_event(void *user, const weir_event *event)
+        {
+            Turn *const turn = static_cast<Turn *>(user);
+            weir_error  error = {};
+            if (event->type == WEIR_EVENT_TOKEN && !turn->is_begun) {
+                turn->is_begun = true;
+                for (Call *const call : { &turn->older, &turn->younger })
+                    EXPECT_EQ(call->submit(turn->service, &error), WEIR_OK) << error.text;
+            }
+            return Call::on_event(&turn->first, event);
+        }
+    } turn = { Call(prompt(1, 100), 12), Call(prompt(2, 1500), 20), Call(prompt(3, 1900), 20), service_, false };
+    ask(&turn.first, nullptr, 0, 1);
+    ask(&turn.older, &at_end, 560, 1);
+    ask(&turn.younger, &in_prompt, 400, 2); /* its client has nothing that runs: it is first */
+    turn.first.request.callback = Turn::on_event;
+    turn.first.request.user = &turn;
+    ASSERT_EQ(turn.first.submit(service_, &error_), WEIR_OK) << error_.text;
+    turn.first.wait();
+    turn.older.wait();
+    turn.younger.wait();
+    EXPECT_EQ(turn.older.status, WEIR_OK) << turn.older.message;
+    EXPECT_EQ(turn.older.tokens[0], alone);
+    EXPECT_EQ(turn.younger.status, WEIR_OK) << turn.younger.message;
+    EXPECT_GT(stats().preemptions, 0);
+    for (Call *const call : { &turn.first, &turn.older, &turn.younger }) call->release();
+    expect_within();
 }
 
 /* Two long texts at once, in memory for a sixth of them. */
