@@ -61,17 +61,21 @@ static weir_status open_stream(weir_engine *engine, weir_error *error)
     return weir_stream_open(&engine->stream, &options, error);
 }
 
+static weir_status read_formats(weir_kv_choice *choice, const weir_config *config, weir_error *error)
+{
+    choice->n_wide = config->kv.wide_layers;
+    choice->n_wide_tokens = config->kv.wide_sinks;
+    if (weir_kv_pair_parse(&choice->rest, config->kv.format) && weir_kv_pair_parse(&choice->wide, config->kv.wide_format)) return WEIR_OK;
+    return weir_error_set(error, WEIR_ECONFIG, "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": no KV formats", config->kv.format,
+                          config->kv.wide_format);
+}
+
 /* The configured formats, for every layer that keeps KV rows. */
 static weir_status choose_formats(weir_engine *engine, weir_error *error)
 {
     const weir_shape *const shape = weir_model_shape(engine->model);
     const int64_t           n = weir_model_kv_layers(engine->model), dim = shape->head_dim;
     weir_kv_choice *const   choice = &engine->kv_choice;
-    choice->n_wide = engine->config.kv.wide_layers;
-    choice->n_wide_tokens = engine->config.kv.wide_sinks;
-    if (!weir_kv_pair_parse(&choice->rest, engine->config.kv.format) || !weir_kv_pair_parse(&choice->wide, engine->config.kv.wide_format))
-        return weir_error_set(error, WEIR_ECONFIG, "kv.format = \"%.40s\", kv.wide_format = \"%.40s\": no KV formats",
-                              engine->config.kv.format, engine->config.kv.wide_format);
     if (n == 0) return WEIR_OK;
     if (2 * choice->n_wide < n) WEIR_TRY(weir_kv_pair_check(choice->rest, dim, dim, "kv.format", error));
     if (choice->n_wide > 0 || choice->n_wide_tokens > 0) WEIR_TRY(weir_kv_pair_check(choice->wide, dim, dim, "kv.wide_format", error));
@@ -82,18 +86,32 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
+/* A step must hold a block of a prompt. */
+static weir_status check_chunk(const weir_engine *engine, weir_error *error)
+{
+    const int32_t block = weir_model_block_rows(engine->model);
+    if (engine->config.batch.chunk >= block) return WEIR_OK;
+    return weir_error_set(error, WEIR_ECONFIG,
+                          "batch.chunk = %lld: architecture %s reads prompts in blocks of %d rows (block_rows), which a step must hold; "
+                          "raise batch.chunk, or lower block_rows",
+                          (long long)engine->config.batch.chunk, weir_model_arch(engine->model), (int)block);
+}
+
 /* Names, shapes and bindings of the model file, and what its KV is kept in. */
 static weir_status open_model(weir_engine *engine, weir_error *error)
 {
     const weir_arch  *arch = NULL;
     const char *const more_archs = engine->config.model.arch_dir;
+    WEIR_TRY(read_formats(&engine->kv_choice, &engine->config, error));
     WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL, error));
     WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
     WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
     WEIR_TRY(open_stream(engine, error));
     engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
-    WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream,
-                             engine->f32_activations ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST, error));
+    const weir_model_settings settings = { .activations = engine->f32_activations ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST,
+                                           .kv_format = engine->kv_choice.rest };
+    WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream, &settings, error));
+    WEIR_TRY(check_chunk(engine, error));
     return choose_formats(engine, error);
 }
 
@@ -340,7 +358,7 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     WEIR_TRY(weir_kv_store_open(&engine->store, &spec, engine->ledger, error));
     const weir_runner_limits limits = { .rows = (int32_t)engine->config.batch.chunk + engine->plan.n_slots,
                                         .works = engine->plan.n_slots,
-                                        .logits = engine->plan.n_slots + WEIR_SCORED_ROWS,
+                                        .logits = engine->plan.n_slots + weir_plan_scored_rows(engine->model),
                                         .hot = (int32_t)engine->config.kv.tiers.hot };
     WEIR_TRY(weir_runner_open(&engine->runner, engine->model, engine->ledger, &spec, &limits, error));
     WEIR_TRY(open_evictor(engine, error));
@@ -380,7 +398,7 @@ static void describe(weir_model_facts *out, weir_engine *engine)
     enum { MORE_ROWS = 1024 };
     const weir_workspace_limits limits = { .rows = (int32_t)engine->config.batch.chunk + n_slots,
                                            .segments = n_slots,
-                                           .logits = n_slots + WEIR_SCORED_ROWS,
+                                           .logits = n_slots + weir_plan_scored_rows(model),
                                            .context = (int32_t)shape->context,
                                            .formats = engine->kv_formats };
     const weir_kv_spec          spec = kv_spec(engine);

@@ -14,6 +14,7 @@
 
 /* Logits rows beside one per slot: prompts that are scored come in pieces of so many. */
 enum { WEIR_SCORED_ROWS = 64 };
+int32_t weir_plan_scored_rows(const weir_model *model); /* these, or a block's where prompts are cut by blocks */
 
 size_t
 weir_plan_cap(const weir_config *config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */

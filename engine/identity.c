@@ -33,6 +33,21 @@ static void add_tensor(XXH3_state_t *hash, const weir_tensor *tensor)
     for (size_t i = 0; i < PIECES; i++) add(hash, tensor->data + (i + 1 < PIECES ? i * step : tensor->bytes - PIECE_BYTES), PIECE_BYTES);
 }
 
+/* Options of the arch file decide what memory of fixed size holds. */
+static void add_memory(XXH3_state_t *hash, const weir_model *model, int64_t layer)
+{
+    const weir_block_options *const options = weir_model_layer_options(model, layer);
+    if (weir_model_layer_mixer(model, layer) != &weir_block_coda) return;
+    add_number(hash, layer);
+    add_number(hash, options->rope);
+    add_number(hash, options->qk_norm);
+    add_number(hash, options->state_format);
+    for (const weir_coda_option *option = weir_coda_option_table; option->name != NULL; option++) {
+        const double value = weir_coda_option_value(&options->coda, option);
+        add(hash, &value, sizeof value);
+    }
+}
+
 static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
 {
     const weir_shape *const shape = weir_model_shape(parts->model);
@@ -44,6 +59,7 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
 #define X(name, least, most) add(hash, &shape->name, sizeof shape->name);
     WEIR_SHAPE_NUMBERS(X)
 #undef X
+    for (int64_t i = 0; i < shape->n_layers; i++) add_memory(hash, parts->model, i);
     for (size_t i = 0; i < weir_tensor_directory_count(parts->directory); i++) {
         const weir_tensor *const tensor = weir_tensor_directory_at(parts->directory, i);
         add_tensor(hash, tensor);

@@ -136,6 +136,12 @@ static bool reuses(const weir_plan_parts *parts)
     return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0 && weir_kv_pages_for(parts->spec, 1) > 0;
 }
 
+int32_t weir_plan_scored_rows(const weir_model *model)
+{
+    const int32_t block = weir_model_block_rows(model);
+    return block > WEIR_SCORED_ROWS ? block : WEIR_SCORED_ROWS / block * block;
+}
+
 /* Requests pay for their policies: room for the configured one, for as many as run at a time. */
 static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
@@ -159,7 +165,7 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
     const size_t          n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
     weir_workspace_limits limits = { .rows = (int32_t)parts->config->batch.chunk + plan->n_slots,
                                      .segments = plan->n_slots,
-                                     .logits = plan->n_slots + WEIR_SCORED_ROWS,
+                                     .logits = plan->n_slots + weir_plan_scored_rows(parts->model),
                                      .context = plan->window,
                                      .formats = parts->spec->formats,
                                      .sinks = parts->spec->sinks,

@@ -6,13 +6,13 @@
 #include "engine/base/memory.h"
 #include "engine/engine_internal.h"
 
-/* Layers that keep rows of the whole text: those with a sliding window drop rows by themselves. */
+/* Layers that keep rows of the whole text: those with a sliding window drop rows by themselves, those of differential attention are not watched. */
 static int64_t list_layers(int32_t *out, const weir_model *model)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         const int64_t layer = weir_model_layer_memory(model, i).kv_index;
-        if (layer < 0 || (weir_model_layer_options(model, i)->window && weir_model_shape(model)->window > 0)) continue;
+        if (layer < 0 || !weir_model_watches(model, i)) continue;
         if (out != NULL) out[n] = (int32_t)layer;
         n++;
     }

@@ -246,6 +246,8 @@ weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, cons
     return kernel->run(&stream->context, args);
 }
 
+bool weir_stream_is_planning(const weir_stream *stream) { return stream->planning; }
+
 void weir_stream_set_planning(weir_stream *stream, bool planning)
 {
     if (planning) stream->planned = 0;

@@ -32,6 +32,7 @@ WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op,
 size_t weir_stream_scratch_bytes(const weir_stream *stream); /* a call that needs more grows it: after warm-up this must not change */
 /* While planning, the typed entries below run nothing and only note the scratch that their call would take. */
 void                        weir_stream_set_planning(weir_stream *stream, bool planning);
+bool                        weir_stream_is_planning(const weir_stream *stream);
 size_t                      weir_stream_planned_bytes(const weir_stream *stream); /* the most that a call asked for since planning began */
 WEIR_MUST_CHECK weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes);
 /* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */

@@ -138,14 +138,23 @@ weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, con
     return status;
 }
 
+const weir_block *weir_arch_differential(const weir_toml_node *block, weir_container container)
+{
+    const weir_toml_node *const mixer = weir_toml_get(block, "mixer");
+    const char *const           text = mixer != NULL ? weir_toml_string(weir_arch_choice(mixer, container), NULL) : NULL;
+    if (text != NULL && strcmp(text, weir_block_coda.name) == 0) return &weir_block_coda;
+    return text != NULL && strcmp(text, weir_block_differential_attention.name) == 0 ? &weir_block_differential_attention : NULL;
+}
+
 weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container, const weir_block **mixer,
                             weir_block_options *options, weir_error *error)
 {
     const weir_toml_node *const table = weir_toml_get(weir_toml_get(arch->root, "block"), name);
     if (table == NULL)
         return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] names block '%s', but there is no [block.%s]", arch->file, name, name);
+    const weir_block *const differential = weir_arch_differential(table, container);
     *mixer = NULL;
-    *options = (weir_block_options){ 0 };
+    *options = (weir_block_options){ .coda = weir_coda_options_default() };
     const struct {
         const char *key;
         bool       *value;
@@ -159,6 +168,12 @@ weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_contai
         const char *const           text = value != NULL ? weir_toml_string(value, NULL) : NULL;
         bool                        known = false;
         if (value == NULL) continue; /* given for the other container only */
+        const weir_coda_option *const option = differential != NULL ? weir_coda_option_find(key, differential == &weir_block_coda) : NULL;
+        if (option != NULL) {
+            const weir_status status = weir_coda_option_set(&options->coda, option, value, error);
+            if (status != WEIR_OK) return weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
+            continue;
+        }
         if (strcmp(key, "mixer") == 0 && text != NULL) {
             *mixer = weir_block_find(text);
             known = *mixer != NULL && weir_block_is_mixer(*mixer);
@@ -171,7 +186,9 @@ weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_contai
         if (!known) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: unknown option or value", arch->file, name, key);
     }
     if (*mixer == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] has no mixer", arch->file, name);
-    return WEIR_OK;
+    if (*mixer != &weir_block_coda) return WEIR_OK;
+    const weir_status status = weir_coda_options_check(&options->coda, error);
+    return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
 }
 
 /* A value about layers in the checkpoint, and where it is. */

@@ -68,6 +68,9 @@ static const member block_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
                                      { "window", FORM_FLAG, DIFFERS },
                                      { "tiled_heads", FORM_FLAG, DIFFERS },
                                      { 0 } };
+static const member differential_keys[] = {
+    { "mixer", FORM_TEXT, DIFFERS }, { "rope", FORM_TEXT, DIFFERS }, { "qk_norm", FORM_FLAG, DIFFERS }, { 0 }
+};
 static const member ffn_keys[] = { { "kind", FORM_TEXT, NEEDED }, { 0 } };
 static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },
                                       { "hf", FORM_NAMES, ONCE },
@@ -351,6 +354,49 @@ static weir_status check_layers(const checker *c)
     return WEIR_OK;
 }
 
+/* `memory`: NULL, or anything: the options of the memory count, too. */
+static const char *differential_key_at(const void *memory, size_t index)
+{
+    const size_t n = sizeof differential_keys / sizeof *differential_keys - 1;
+    if (index < n) return differential_keys[index].name;
+    index -= n;
+    for (const weir_coda_option *option = weir_coda_option_table; option->name != NULL; option++) {
+        if ((memory != NULL || !option->is_of_memory) && index-- == 0) return option->name;
+    }
+    return NULL;
+}
+
+/* A value, or one for each container. */
+static weir_status check_option(const checker *c, const weir_toml_node *value, const char *where, const weir_coda_option *option)
+{
+    weir_coda_options nowhere = weir_coda_options_default();
+    char              at[2 * TEXT_LENGTH];
+    if (weir_toml_type_of(value) == WEIR_TOML_TABLE) {
+        const weir_toml_node *const gguf = weir_toml_get(value, "gguf"), *const hf = weir_toml_get(value, "hf");
+        if (weir_toml_size(value) != (size_t)(gguf != NULL) + (size_t)(hf != NULL))
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }",
+                                  place(c, at, value, where), option->name);
+        if (gguf != NULL) WEIR_TRY(check_option(c, gguf, where, option));
+        return hf != NULL ? check_option(c, hf, where, option) : WEIR_OK;
+    }
+    if (weir_coda_option_set(&nowhere, option, value, c->error) == WEIR_OK) return WEIR_OK;
+    return weir_error_prefix(c->error, WEIR_ECONFIG, "%s", place(c, at, value, where));
+}
+
+static weir_status check_differential(const checker *c, const weir_toml_node *block, const char *where, bool has_memory)
+{
+    for (size_t i = 0; i < weir_toml_size(block); i++) {
+        const char                   *key;
+        const weir_toml_node *const   value = weir_toml_at(block, i, &key);
+        const weir_coda_option *const option = weir_coda_option_find(key, has_memory);
+        const member                 *m = differential_keys;
+        while (m->name != NULL && strcmp(m->name, key) != 0) m++;
+        if (m->name == NULL && option == NULL) return unknown(c, value, where, "key", key, differential_key_at, has_memory ? c : NULL);
+        WEIR_TRY(option != NULL ? check_option(c, value, where, option) : check_value(c, value, where, m));
+    }
+    return WEIR_OK;
+}
+
 static weir_status check_blocks(const checker *c)
 {
     const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
@@ -359,7 +405,12 @@ static weir_status check_blocks(const checker *c)
         const weir_toml_node *const block = weir_toml_at(blocks, i, &name);
         char                        where[120], text[80];
         (void)snprintf(where, sizeof where, "block.%s", shown(text, name));
-        WEIR_TRY(check_members(c, block, where, block_keys));
+        const weir_block *const in_gguf = weir_arch_differential(block, WEIR_CONTAINER_GGUF), *const in_hf = weir_arch_differential(
+                                                                                                  block, WEIR_CONTAINER_SAFETENSORS);
+        if (in_gguf != NULL || in_hf != NULL)
+            WEIR_TRY(check_differential(c, block, where, in_gguf == &weir_block_coda || in_hf == &weir_block_coda));
+        else
+            WEIR_TRY(check_members(c, block, where, block_keys));
     }
     return WEIR_OK;
 }

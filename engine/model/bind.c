@@ -126,18 +126,19 @@ static void add_matrix(binder *b, const weir_tensor *tensor, int64_t rows, int64
     model->n_matrices++;
 }
 
-static void add_vector(binder *b, const weir_tensor *tensor, int64_t count, transform change, const float **slot)
+static void add_vector(binder *b, const bound_vector *vector)
 {
     weir_model *const model = b->model;
     WEIR_ASSERT(model->n_vectors < model->max_vectors);
-    model->vectors[model->n_vectors++] = (bound_vector){ .slot = slot, .tensor = tensor, .count = count, .transform = change };
+    model->vectors[model->n_vectors++] = *vector;
 }
 
 typedef struct wanted {
     const char    *slot;
     weir_slot_kind kind;
     int64_t        layer, rows, cols;
-    bool           optional;
+    bool           optional, has_initial;
+    float          initial;
 } wanted;
 
 /* The tensor of a slot, or of the slot that its entry names with `or`. */
@@ -195,7 +196,9 @@ static void bind_vector(binder *b, const wanted *w, const float **slot)
 {
     transform                change = TRANSFORM_NONE;
     const weir_tensor *const tensor = take(b, w, &change);
-    if (tensor != NULL) add_vector(b, tensor, w->rows * w->cols, change, slot);
+    if (tensor != NULL || w->has_initial)
+        add_vector(
+            b, &(bound_vector){ .slot = slot, .tensor = tensor, .count = w->rows * w->cols, .transform = change, .initial = w->initial });
 }
 
 static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
@@ -215,6 +218,8 @@ static void bind_block(binder *b, const weir_block *block, const weir_block_opti
                            .kind = slot->kind,
                            .layer = layer,
                            .optional = slot->optional,
+                           .has_initial = slot->initial != NULL,
+                           .initial = slot->initial != NULL ? (float)slot->initial(options) : 0.0f,
                            .rows = slot->rows(&b->model->shape, options),
                            .cols = slot->cols(&b->model->shape, options) };
         switch (slot->kind) {

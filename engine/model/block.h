@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/model/coda_options.h"
 #include "engine/model/shape.h"
 #include "offload/dispatch.h"
 
@@ -18,6 +19,8 @@ typedef struct weir_block_options {
     bool              window;      /* the shape's sliding window applies                                */
     bool              tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk)     */
     weir_rope_pairing rope;
+    weir_coda_options coda;
+    weir_kv_format    state_format; /* of memory that holds keys and values; WEIR_KV_FORMAT_COUNT: kv.format has two */
 } weir_block_options;
 
 typedef enum weir_slot_kind {
@@ -36,6 +39,8 @@ typedef struct weir_slot {
     size_t         offset; /* in the block's weights struct */
     bool           optional;
     bool (*wanted)(const weir_block_options *options); /* NULL: always */
+    double (*initial)(
+        const weir_block_options *options); /* of an optional vector: what its elements are when it is absent; NULL: it stays NULL */
 } weir_slot;
 
 /* RoPE as the checkpoint's scaling left it. */
@@ -102,6 +107,7 @@ typedef struct weir_step {
     const weir_kv_segment             *kv; /* [n_kv], this layer's pages: heads of one length in a sequence are one segment */
     const int32_t                     *kv_owner; /* [n_kv] the sequence, ascending                                           */
     const weir_recurrent_round        *rounds; /* [n_rounds], this layer's state        */
+    const bool                        *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
     weir_rope_table                    rope;
     int64_t                            n_rows, n_segments, n_kv, n_rounds; /* n_segments: sequences */
     const float                       *normed; /* [n_rows, d_model] input  */
@@ -112,7 +118,7 @@ typedef struct weir_step {
     int64_t                            kv_layer; /* among the layers with KV */
     const weir_kv_source              *source; /* NULL: all pages are in memory, and the two below are not there */
     weir_kv_segment                   *warm; /* [n_kv] room for those that come whole                       */
-    float                             *carry; /* [n_rows, n_heads, 2 + head_dim] of attention in pieces */
+    float                             *carry; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
     const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is                */
     float                             *lse; /* [n_rows, n_heads] of attention that is watched                  */
     weir_attention_mass_segment       *mass; /* [n_kv] room for its segments                                    */
@@ -125,12 +131,20 @@ typedef struct weir_block {
     size_t             weights_bytes;
     bool               has_kv; /* n_kv_heads rows of head_dim per token */
     int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */
-    int64_t (*state_elements)(const weir_shape *shape); /* recurrent state, f32; NULL: none  */
-    int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options, int64_t n_rows);
+    int64_t (*state_elements)(const weir_shape *shape, const weir_block_options *options); /* recurrent state, f32; NULL: none  */
+    int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments);
     weir_status (*forward)(const weir_shape *shape, const weir_block_options *options, const void *weights, const weir_step *step);
+    /* What follows may be NULL. */
+    const char *(*reject)(const weir_shape *shape, const weir_block_options *options); /* NULL or why not, a static text */
+    /* A prompt's rows are computed in blocks that end at multiples of this; cuts in between would change results. NULL: 1 */
+    int64_t (*block_rows)(const weir_block_options *options);
+    /* Can this state, read from a file, be one that a text of so many tokens leaves? */
+    bool (*is_state)(const weir_shape *shape, const weir_block_options *options, const void *state, int64_t n_tokens);
 } weir_block;
 
 extern const weir_block weir_block_attention;
+extern const weir_block weir_block_differential_attention;
+extern const weir_block weir_block_coda;
 extern const weir_block weir_block_gated_delta_net;
 extern const weir_block weir_block_swiglu;
 

@@ -25,6 +25,7 @@ struct weir_workspace {
     void                       **open_table; /* [n_kv_heads, pages of each segment] */
     weir_recurrent_segment      *recurrent; /* [MAX_ROUNDS, segments] */
     weir_recurrent_round        *rounds;    /* [MAX_ROUNDS] */
+    bool                        *is_prompt; /* [segments] */
     weir_state_copy             *copies;    /* [MAX_ROUNDS, segments, 2] */
 };
 
@@ -32,13 +33,13 @@ enum { MAX_ROUNDS = WEIR_BATCH_SNAPSHOTS + 1 };
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static int64_t scratch_elements(const weir_model *model, int64_t n_rows)
+static int64_t scratch_elements(const weir_model *model, const weir_workspace_limits *limits)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        n = most(n, l->mixer->scratch_elements(&model->shape, &l->options, n_rows));
-        n = most(n, l->ffn->scratch_elements(&model->shape, &l->options, n_rows));
+        n = most(n, l->mixer->scratch_elements(&model->shape, &l->options, limits->rows, limits->segments));
+        n = most(n, l->ffn->scratch_elements(&model->shape, &l->options, limits->rows, limits->segments));
     }
     return n;
 }
@@ -74,6 +75,15 @@ static int64_t most_kv_segments(const weir_model *model, const weir_workspace_li
     return limits->segments * (limits->evicts ? most(model->shape.n_kv_heads, 1) : 1);
 }
 
+/* Query heads of a layer over pages: differential attention asks twice with each. */
+static int64_t most_queries(const weir_model *model)
+{
+    int64_t n = model->shape.n_heads;
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        if (model->layers[i].mixer == &weir_block_differential_attention) n = 2 * model->shape.n_heads;
+    return n;
+}
+
 /* Lays the arrays out from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
 static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
 {
@@ -88,7 +98,7 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(x, rows * width);
     PLACE(normed, rows * width);
     PLACE(mixed, rows * width);
-    PLACE(scratch, scratch_elements(model, limits->rows));
+    PLACE(scratch, scratch_elements(model, limits));
     PLACE(gathered, (size_t)limits->logits * width);
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     PLACE(positions, rows);
@@ -98,12 +108,13 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(watches, limits->evicts ? limits->segments : 0);
     PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
     PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
-    PLACE(carry, limits->has_disk ? rows * (size_t)(model->shape.n_heads * (2 + model->shape.head_dim)) : 0);
+    PLACE(carry, limits->has_disk ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim)) : 0);
     const size_t open = most_open_bytes(model, limits), heads = (size_t)model->shape.n_kv_heads;
     PLACE(open_rows, open_pages(limits) * heads * open);
     PLACE(open_table, open > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
     PLACE(recurrent, (size_t)limits->segments * MAX_ROUNDS);
     PLACE(rounds, MAX_ROUNDS);
+    PLACE(is_prompt, limits->segments);
     PLACE(copies, (size_t)limits->segments * MAX_ROUNDS * 2);
 #undef PLACE
     return at;
@@ -158,7 +169,7 @@ static void keep_logits(weir_kv_segment *kv, const weir_attention_watch *watch, 
 static int64_t fill_segments(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l)
 {
     const int64_t n_heads = model->shape.n_kv_heads, group = n_heads > 0 ? model->shape.n_heads / n_heads : 0;
-    const bool    has_window = l->options.window && model->shape.window > 0;
+    const bool    is_watched = weir_model_watches(model, l - model->layers);
     const size_t  open = l->kv_index >= 0 ? open_bytes(model, batch->formats[l->kv_index], batch->sinks) : 0;
     void        **open_table = w->open_table;
     char         *open_rows = w->open_rows;
@@ -177,7 +188,7 @@ static int64_t fill_segments(const weir_workspace *w, const weir_model *model, c
                                           .n_past = rows != NULL ? rows[first] : segment->n_past,
                                           .first_head = (int32_t)first,
                                           .n_heads = (int32_t)(end - first) };
-            if (segment->watch != NULL && !has_window) keep_logits(&w->kv[n], segment->watch, first * group);
+            if (segment->watch != NULL && is_watched) keep_logits(&w->kv[n], segment->watch, first * group);
             if (open > 0 && segment->open != NULL)
                 open_segment(&w->kv[n], segment->open + head, open, end - first, &open_table, &open_rows);
             n++;
@@ -197,7 +208,7 @@ static void round_rows(const weir_batch_segment *segment, int32_t r, int32_t *fi
 static int32_t put_copies(weir_state_copy *copies, const weir_model *model, const layer *l, float *dst, const float *src)
 {
     const size_t history = l->mixer->history_elements != NULL ? (size_t)l->mixer->history_elements(&model->shape) : 0;
-    const size_t state = l->mixer->state_elements != NULL ? (size_t)l->mixer->state_elements(&model->shape) : 0;
+    const size_t state = l->mixer->state_elements != NULL ? (size_t)l->mixer->state_elements(&model->shape, &l->options) : 0;
     int32_t      n = 0;
     if (history > 0) copies[n++] = (weir_state_copy){ dst + l->history_offset, src + l->history_offset, history * sizeof(float) };
     if (state > 0) copies[n++] = (weir_state_copy){ dst + l->state_offset, src + l->state_offset, state * sizeof(float) };
@@ -281,6 +292,7 @@ static weir_status run_layers(const weir_model *model, weir_workspace *w, const 
                                     .kv_owner = w->kv_owner,
                                     .rounds = w->rounds,
                                     .n_rounds = fill_rounds(w, model, batch, l),
+                                    .is_prompt = w->is_prompt,
                                     .rope = model->rope,
                                     .n_rows = n,
                                     .n_segments = batch->n_segments,
@@ -343,6 +355,7 @@ static void fill_positions(const weir_workspace *w, const weir_batch *batch)
 {
     for (int32_t i = 0; i < batch->n_segments; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
+        w->is_prompt[i] = segment->is_prompt || segment->n_rows > 1;
         for (int32_t r = 0; r < segment->n_rows; r++) w->positions[segment->first_row + r] = segment->n_past + r;
     }
 }
@@ -459,6 +472,7 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
                                     .n_kv = n_segments,
                                     .rounds = w->rounds,
                                     .n_rounds = 1,
+                                    .is_prompt = w->is_prompt,
                                     .rope = model->rope,
                                     .n_rows = n_rows,
                                     .n_segments = n_segments,

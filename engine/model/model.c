@@ -21,6 +21,21 @@ static weir_status require_shapes(const weir_model *model, const char *const *na
     return WEIR_OK;
 }
 
+/* What a block makes of its options, and how its prompts are cut: all layers that care must agree on a grid. */
+static weir_status check_block(weir_model *model, layer *l, const char *name, weir_error *error)
+{
+    const char *const why = l->mixer->reject != NULL ? l->mixer->reject(&model->shape, &l->options) : NULL;
+    if (why != NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name, l->mixer->name, why);
+    const int32_t rows = l->mixer->block_rows != NULL ? (int32_t)l->mixer->block_rows(&l->options) : 1;
+    const int32_t more = rows > model->block_rows ? rows : model->block_rows, less = rows + model->block_rows - more;
+    if (more % less != 0)
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "%s: [block.%s] block_rows = %d: another block has %d; one must be a multiple of the other",
+                              model->arch->file, name, (int)rows, (int)model->block_rows);
+    model->block_rows = more;
+    return WEIR_OK;
+}
+
 /* Layer list with blocks, options and the place of each layer in the sequence's memory. */
 static weir_status plan_layers(weir_model *model, weir_error *error)
 {
@@ -43,13 +58,15 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
         static const char *const window[] = { "window", NULL };
         if (status == WEIR_OK) status = require_shapes(model, l->mixer->shapes, l->mixer->name, error);
         if (status == WEIR_OK && l->options.window) status = require_shapes(model, window, "window = true", error);
+        l->options.state_format = model->state_format;
+        if (status == WEIR_OK) status = check_block(model, l, names[i], error);
         if (status != WEIR_OK) break;
         l->kv_index = l->mixer->has_kv ? model->kv_layers++ : -1;
         l->history_offset = model->recurrent_elements;
         if (l->mixer->history_elements != NULL) model->recurrent_elements += l->mixer->history_elements(shape);
         model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
         l->state_offset = model->recurrent_elements;
-        if (l->mixer->state_elements != NULL) model->recurrent_elements += l->mixer->state_elements(shape);
+        if (l->mixer->state_elements != NULL) model->recurrent_elements += l->mixer->state_elements(shape, &l->options);
         model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
         l->mixer_weights = calloc(1, l->mixer->weights_bytes);
         l->ffn_weights = calloc(1, l->ffn->weights_bytes);
@@ -73,7 +90,7 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     }
     for (size_t i = 0; i < model->n_vectors; i++) {
         elements += ((size_t)model->vectors[i].count + 15) / 16 * 16;
-        model->n_parameters += model->vectors[i].count;
+        if (model->vectors[i].tensor != NULL) model->n_parameters += model->vectors[i].count;
     }
     if (!weir_model_tied(model)) model->n_parameters += model->shape.n_vocab * model->shape.d_model;
     model->weight_bytes = total;
@@ -92,11 +109,17 @@ static weir_status resolve_rope(weir_model *model, weir_error *error)
 }
 
 weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch, weir_stream *stream,
-                            weir_activations activations, weir_error *error)
+                            const weir_model_settings *settings, weir_error *error)
 {
-    weir_model *const model = calloc(1, sizeof *model);
+    const weir_kv_pair pair = settings->kv_format;
+    weir_model *const  model = calloc(1, sizeof *model);
     if (model == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the model");
-    *model = (weir_model){ .directory = directory, .arch = arch, .stream = stream, .activations = activations };
+    *model = (weir_model){ .directory = directory,
+                           .arch = arch,
+                           .stream = stream,
+                           .activations = settings->activations,
+                           .state_format = pair.k == pair.v ? pair.k : WEIR_KV_FORMAT_COUNT,
+                           .block_rows = 1 };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
     weir_status              status = require_shapes(model, common, "every model", error);
     if (status == WEIR_OK)
@@ -128,6 +151,9 @@ done:
 static weir_status load_vector(const bound_vector *vector, float *dst, const char *path, weir_error *error)
 {
     const weir_tensor *const tensor = vector->tensor;
+    *vector->slot = dst;
+    for (int64_t i = 0; tensor == NULL && i < vector->count; i++) dst[i] = vector->initial;
+    if (tensor == NULL) return WEIR_OK;
     if (weir_dequantise(dst, tensor->data, tensor->dtype, vector->count) != WEIR_OK)
         return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path, tensor->name, weir_dtype_of(tensor->dtype).name);
     for (int64_t i = 0; i < vector->count; i++) {
@@ -139,7 +165,6 @@ static weir_status load_vector(const bound_vector *vector, float *dst, const cha
         if (!isfinite(dst[i]))
             return weir_error_set(error, WEIR_EFORMAT, "%s: tensor %s holds a number that is not finite", path, tensor->name);
     }
-    *vector->slot = dst;
     return WEIR_OK;
 }
 
@@ -225,7 +250,27 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
                                 .has_state = l->mixer->state_elements != NULL };
 }
 
-const weir_rope_table    *weir_model_rope(const weir_model *model) { return &model->rope; }
+const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
+
+bool weir_model_watches(const weir_model *model, int64_t index)
+{
+    const layer *const l = &model->layers[index];
+    return l->mixer == &weir_block_attention && !(l->options.window && model->shape.window > 0);
+}
+
+const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t index) { return model->layers[index].mixer; }
+int32_t           weir_model_block_rows(const weir_model *model) { return model->block_rows; }
+
+bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens)
+{
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        if (l->mixer->is_state != NULL && !l->mixer->is_state(&model->shape, &l->options, recurrent + l->state_offset, n_tokens))
+            return false;
+    }
+    return true;
+}
+
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index) { return &model->layers[index].options; }
 
 size_t weir_model_decode_bytes(const weir_model *model) { return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model); }

@@ -13,10 +13,15 @@ extern "C" {
 
 typedef struct weir_model weir_model;
 
+typedef struct weir_model_settings {
+    weir_activations activations;
+    weir_kv_pair     kv_format; /* kv.format: also of memory of fixed size that holds keys and values */
+} weir_model_settings;
+
 /* Finds every tensor, checks shapes and types, and plans the packed layouts; all errors of a file are reported at once. Nothing large is
  * allocated yet. `directory`, `arch` and `stream` outlive the model. */
 WEIR_MUST_CHECK weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch,
-                                            weir_stream *stream, weir_activations activations, weir_error *error);
+                                            weir_stream *stream, const weir_model_settings *settings, weir_error *error);
 /* Packs the weights into memory of the ledger. `progress` (may be NULL) is called with bytes done and in all. */
 typedef void (*weir_progress)(void *user, size_t done, size_t total);
 WEIR_MUST_CHECK weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error);
@@ -34,8 +39,15 @@ typedef struct weir_layer_memory {
     int64_t history_offset, state_offset, kv_index;
     bool    has_history, has_state;
 } weir_layer_memory;
-weir_layer_memory         weir_model_layer_memory(const weir_model *model, int64_t layer);
-const weir_rope_table    *weir_model_rope(const weir_model *model);
+weir_layer_memory      weir_model_layer_memory(const weir_model *model, int64_t layer);
+const weir_rope_table *weir_model_rope(const weir_model *model);
+bool                   weir_model_watches(const weir_model *model, int64_t layer); /* it keeps all KV rows and shows who asks for which */
+const weir_block      *weir_model_layer_mixer(const weir_model *model, int64_t layer);
+/* Prompts are read in pieces that end at multiples of this, and their rows differ from those of an answer; 1: any cut gives the same bits, and so do
+ * prompts and answers. */
+int32_t weir_model_block_rows(const weir_model *model);
+/* Recurrent memory out of a file: can it be what a text of so many tokens leaves? Else it must not come near a step. */
+bool                      weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens);
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t layer);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): the bound of decoding is this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
@@ -46,31 +58,32 @@ size_t weir_model_unused(const weir_model *model, const char **names, size_t mos
 /* Asks for a copy of a sequence's recurrent memory as it is after `after` of the rows of a segment. */
 typedef struct weir_batch_snapshot {
     int32_t after; /* 1 .. n_rows */
-    float  *dst;   /* weir_model_recurrent_bytes */
+    float  *dst; /* weir_model_recurrent_bytes */
 } weir_batch_snapshot;
 enum { WEIR_BATCH_SNAPSHOTS = 4 }; /* per segment, at most */
 
 /* One sequence's rows in a batch and its memory. */
 typedef struct weir_batch_segment {
     int32_t        first_row, n_rows, n_past; /* tokens at positions n_past .. n_past + n_rows - 1 */
-    const int32_t *head_rows;               /* [kv_layers, n_kv_heads] rows that are there before the step; NULL: n_past in each */
-    void *const   *pages;                     /* [kv_layers, n_kv_heads, page_stride] */
+    bool           is_prompt; /* one row: it is of a text that is read, not the next of an answer; more rows always are */
+    const int32_t *head_rows; /* [kv_layers, n_kv_heads] rows that are there before the step; NULL: n_past in each */
+    void *const   *pages; /* [kv_layers, n_kv_heads, page_stride] */
     int64_t        page_stride;
     void *const   *open; /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the format has none; NULL: none has */
-    float         *recurrent;                 /* weir_model_recurrent_bytes of this sequence */
-    const weir_batch_snapshot  *snapshots;   /* [n_snapshots], `after` ascending; only where the model has recurrent memory */
+    float         *recurrent; /* weir_model_recurrent_bytes of this sequence */
+    const weir_batch_snapshot  *snapshots; /* [n_snapshots], `after` ascending; only where the model has recurrent memory */
     int32_t                     n_snapshots;
     const weir_attention_watch *watch; /* NULL: not watched */
 } weir_batch_segment;
 
 typedef struct weir_batch {
-    const int32_t            *tokens;   /* [n_rows] ids below n_vocab (checked by whoever made them) */
+    const int32_t            *tokens; /* [n_rows] ids below n_vocab (checked by whoever made them) */
     const weir_batch_segment *segments; /* rows in order, no gaps */
     const int32_t            *logit_rows; /* [n_logits] ascending: rows whose logits are wanted */
     int32_t                   n_rows, n_segments, n_logits;
     const weir_kv_pair       *formats; /* [kv_layers] of the pages */
-    weir_kv_sinks             sinks;   /* of every segment */
-    const weir_kv_source     *source;  /* NULL: all pages are in memory; else only with limits.has_disk */
+    weir_kv_sinks             sinks; /* of every segment */
+    const weir_kv_source     *source; /* NULL: all pages are in memory; else only with limits.has_disk */
     /* For `weir logits`: sees the residual stream [n_rows, d_model] before layer 0 and after each layer. NULL: none. */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;

@@ -15,6 +15,7 @@ typedef struct bound_vector {
     const weir_tensor *tensor;
     int64_t            count;
     transform          transform;
+    float              initial; /* of all elements, where there is no tensor */
 } bound_vector;
 
 typedef struct layer {
@@ -31,6 +32,7 @@ struct weir_model {
     const weir_arch             *arch;
     weir_stream                 *stream;
     weir_activations             activations;
+    weir_kv_format               state_format;
     weir_shape                   shape;
     layer                       *layers;
     bound_matrix                *matrices; /* never reallocated: blocks point at the weights */
@@ -48,6 +50,7 @@ struct weir_model {
     void        *weight_memory, *vector_memory;
     size_t       weight_bytes, vector_bytes;
     int64_t      kv_layers, recurrent_elements, n_parameters;
+    int32_t      block_rows;
 };
 
 /* bind.c */

@@ -9,6 +9,8 @@ static int32_t next_rows(const weir_runner *runner, const weir_evaluation *evalu
     if (position >= evaluation->decode_from) return 1;
     int32_t chunk = evaluation->chunk > 0 && evaluation->chunk < limits->rows ? evaluation->chunk : limits->rows;
     if (evaluation->visit != NULL && chunk > limits->logits) chunk = limits->logits;
+    const int32_t block = weir_runner_block_rows(runner);
+    chunk = chunk < block ? block : chunk / block * block;
     int32_t last = (position / chunk + 1) * chunk;
     if (last > end) last = end;
     if (last > evaluation->decode_from) last = evaluation->decode_from;
@@ -25,7 +27,9 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
     sequence->n_tokens += evaluation->n_tokens;
     while (sequence->n_computed < sequence->n_tokens) {
         const int32_t first = sequence->n_computed;
-        weir_work     work = { .sequence = sequence, .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens) };
+        weir_work     work = { .sequence = sequence,
+                               .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens),
+                               .is_prompt = first < evaluation->decode_from };
         const bool    is_last = first + work.n_rows == sequence->n_tokens;
         work.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL : is_last ? WEIR_LOGITS_LAST : WEIR_LOGITS_NONE;
         if (evaluation->before != NULL) evaluation->before(evaluation->user, first, work.n_rows);

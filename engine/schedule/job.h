@@ -82,7 +82,7 @@ struct weir_service {
     const int32_t             *stop_ids; /* borrowed */
     int32_t                   *banned;   /* stop ids, for ignore_eos */
     size_t                     n_stop_ids;
-    int32_t                    chunk, busy_chunk;
+    int32_t                    chunk, busy_chunk, block_rows; /* both are multiples of block_rows: weir_model_block_rows */
     const weir_service_policy *policy; /* NULL: there is none */
     uint64_t                   turns[CLIENT_TURNS], n_turns; /* when each client was served last; clients may share an entry */
 

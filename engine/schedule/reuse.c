@@ -74,8 +74,17 @@ static bool is_marked(const choice *c, int32_t at)
 
 static bool is_paged(const choice *c) { return weir_kv_is_paged(weir_kv_store_spec(c->job->service->store)); }
 
-/* Where a text can be continued: here, or at the page's beginning. */
-static int32_t cut(const choice *c, int32_t at) { return is_paged(c) ? at / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS : at; }
+/* Answers differ from prompts, and prompts are cut by blocks: only what was read whole blocks of is what a prompt that begins so would compute. */
+static bool has_blocks(const choice *c) { return c->job->service->block_rows > 1; }
+
+/* Where a text can be continued: here, or at the beginning of the page and of the block. */
+static int32_t cut(const choice *c, int32_t at)
+{
+    const int32_t block = c->job->service->block_rows;
+    int32_t       each = is_paged(c) ? WEIR_PAGE_TOKENS : 1;
+    while (each % block != 0) each += is_paged(c) ? WEIR_PAGE_TOKENS : 1;
+    return at / each * each;
+}
 
 /* Adds the state after `at` tokens of the sequence to the work, in order. */
 static void want(choice *c, weir_work *work, int32_t at)
@@ -112,7 +121,7 @@ void weir_choice_want_states(choice *c, weir_work *work)
     const weir_request *const request = &c->job->request;
     if (!may_reuse(c) || c->sequence->recurrent_bytes == 0) return;
     if (c->sequence->n_computed >= request->n_prompt) {
-        if (is_paged(c)) want_last_page(c, work);
+        if (is_paged(c) && !has_blocks(c)) want_last_page(c, work);
         return;
     }
     want(c, work, cut(c, request->n_prompt - 1));
@@ -166,7 +175,8 @@ static void keep_rows(choice *c)
             weir_prefix_give_back(prefix, c->marks[i].state);
     }
     c->n_marks = 0;
-    const bool   is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end;
+    const bool   is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
+    const bool   is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
     float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_lend(prefix) : NULL;
     if (state != NULL) {
         memcpy(state, sequence->recurrent, sequence->recurrent_bytes);

@@ -135,6 +135,13 @@ void weir_runner_close(weir_runner *runner)
 
 const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner) { return &runner->limits; }
 
+int32_t weir_runner_block_rows(const weir_runner *runner) { return weir_model_block_rows(runner->model); }
+
+bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens)
+{
+    return weir_model_is_state(runner->model, recurrent, n_tokens);
+}
+
 int64_t weir_runner_n_vocab(const weir_runner *runner) { return weir_model_shape(runner->model)->n_vocab; }
 
 void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user)
@@ -267,6 +274,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
         runner->segments[batch.n_segments++] = (weir_batch_segment){ .first_row = batch.n_rows,
                                                                      .n_rows = work->n_rows,
                                                                      .n_past = sequence->n_computed,
+                                                                     .is_prompt = work->is_prompt,
                                                                      .head_rows = sequence->table.is_cut ? sequence->table.head_rows : NULL,
                                                                      .watch = watches,
                                                                      .pages = (void *const *)sequence->table.pages,

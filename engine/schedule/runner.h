@@ -24,6 +24,7 @@ typedef struct weir_work {
     int32_t             first_logit; /* out: index of its first logits row, -1: none */
     int32_t             n_snapshots;
     weir_batch_snapshot snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
+    bool                is_prompt; /* one row: weir_batch_segment.is_prompt */
     bool failed; /* out: pages of the sequence could not be read from disk; it is as in a step that failed, the others are not */
 } weir_work;
 
@@ -39,6 +40,8 @@ WEIR_MUST_CHECK weir_status weir_runner_open(weir_runner **out, const weir_model
 void                        weir_runner_close(weir_runner *runner);
 const weir_runner_limits   *weir_runner_limits_of(const weir_runner *runner);
 int64_t                     weir_runner_n_vocab(const weir_runner *runner);
+int32_t                     weir_runner_block_rows(const weir_runner *runner); /* weir_model_block_rows */
+bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens); /* weir_model_is_state */
 /* EFULL (nothing computed; pages found so far stay reserved; the error has a text where the disk is the reason) when the KV store cannot back all rows. EIO:
  * all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits,

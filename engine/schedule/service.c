@@ -78,6 +78,17 @@ static weir_status open_fixed(weir_service *service, const weir_service_parts *p
     return WEIR_OK;
 }
 
+/* While others decode, pieces are shorter. */
+static void cut_by_blocks(weir_service *service, int32_t chunk)
+{
+    enum { BUSY = 128 };
+    const int32_t block = service->block_rows;
+    service->chunk = chunk / block * block;
+    service->busy_chunk = (BUSY + block - 1) / block * block;
+    if (service->busy_chunk > service->chunk) service->busy_chunk = service->chunk;
+    WEIR_ASSERT(service->chunk > 0);
+}
+
 /* What holds pages beside the sequences of a step. */
 static weir_sequence *sequence_at(void *user, int32_t i)
 {
@@ -99,8 +110,8 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
                                .policy = parts->policy,
                                .stop_ids = parts->stop_ids,
                                .n_stop_ids = parts->n_stop_ids,
-                               .chunk = parts->chunk,
-                               .busy_chunk = parts->chunk < 128 ? parts->chunk : 128 };
+                               .block_rows = weir_runner_block_rows(parts->runner) };
+    cut_by_blocks(service, parts->chunk);
     const size_t n_slots = (size_t)parts->info.n_slots;
     pthread_mutex_init(&service->lock, NULL);
     pthread_cond_init(&service->work, NULL);

@@ -202,6 +202,8 @@ static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir
     weir_kv_table *const table = &a->sessions->own.sequence.table;
     float *const         states[] = { a->recurrent };
     WEIR_TRY(weir_session_read_states(reader, states, error));
+    if (a->recurrent != NULL && !weir_runner_is_state(a->sessions->service->runner, a->recurrent, weir_session_header_of(reader)->n_tokens))
+        return weir_error_set(error, WEIR_EFORMAT, "session %s: its state is none that the model leaves", a->sessions->own.name);
     WEIR_TRY(weir_session_read_open(reader, table->open_memory, error));
     return weir_session_read_cut_pages(reader, table->pages, table->capacity, a->head_rows, weir_kv_store_spec(a->sessions->service->store),
                                        error);

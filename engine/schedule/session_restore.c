@@ -146,6 +146,11 @@ static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, co
     for (int32_t i = 0; i < n; i++) states[i] = s->own.marks[i < skipped ? 0 : i - skipped].state;
     for (int32_t i = 0; i < s->own.n_marks; i++) s->own.marks[i].at = places[skipped + i];
     WEIR_TRY(weir_session_read_states(reader, states, error));
+    for (int32_t i = 0; i < s->own.n_marks; i++) {
+        if (!weir_runner_is_state(s->service->runner, s->own.marks[i].state, s->own.marks[i].at))
+            return weir_error_set(error, WEIR_EFORMAT, "session %s: its state after token %d is none that the model leaves", s->own.name,
+                                  (int)s->own.marks[i].at);
+    }
     return read_pages(s, reader, error);
 }
 

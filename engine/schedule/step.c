@@ -12,6 +12,14 @@ static bool is_decoding(const choice *c) { return c->sequence->n_tokens - c->seq
 
 static bool can_run(const slot *s) { return s->owner != NULL && !s->owner->is_waiting && !s->owner->is_stalled; }
 
+/* Where reading ends and an answer begins, which is computed again as it was: where the two differ. */
+static int32_t prompt_end(const weir_service *service, const choice *c)
+{
+    const weir_sequence *const sequence = c->sequence;
+    if (sequence->keeping != NULL) return weir_keeping_prompt_end(sequence->keeping, sequence->n_computed);
+    return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
+}
+
 static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t n_rows)
 {
     const weir_sequence *const sequence = c->sequence;
@@ -20,6 +28,7 @@ static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t
     service->working[*n_works] = c;
     service->works[(*n_works)++] = (weir_work){ .sequence = c->sequence,
                                                 .n_rows = n_rows,
+                                                .is_prompt = sequence->n_computed < prompt_end(service, c),
                                                 .wanted = scores   ? WEIR_LOGITS_ALL
                                                           : is_end ? WEIR_LOGITS_LAST
                                                                    : WEIR_LOGITS_NONE };
@@ -45,10 +54,9 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
     const int32_t              most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
     int32_t                    chunk = others_decode ? service->busy_chunk : service->chunk;
     if (sequence->keeping != NULL && weir_keeping_sees_all(sequence->keeping)) chunk = service->busy_chunk; /* whoever else runs */
-    const int32_t prompt =
-        sequence->keeping != NULL ? weir_keeping_prompt_end(sequence->keeping, sequence->n_computed) : sequence->n_tokens;
+    const int32_t prompt = prompt_end(service, c);
     if (sequence->n_computed >= prompt) return 1; /* an answer again, as it was */
-    if (c->job->request.want_prompt_logprobs && chunk > most) chunk = most;
+    if (c->job->request.want_prompt_logprobs && chunk > most) chunk = most / service->block_rows * service->block_rows;
     int32_t end = (sequence->n_computed / chunk + 1) * chunk;
     if (end > sequence->n_tokens) end = sequence->n_tokens;
     if (end > prompt) end = prompt;

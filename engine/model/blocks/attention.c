@@ -7,157 +7,20 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/model/block.h"
+#include "engine/model/blocks/heads.h"
 
 typedef struct weights {
-    const weir_weight *q, *k, *v, *out;                 /* [H*hd*(1 or 2), D] [G*hd, D] [G*hd, D] [D, H*hd] */
-    const float       *q_bias, *k_bias, *v_bias;        /* NULL or [rows of q, k, v]                         */
-    const float       *q_norm, *k_norm;                 /* [hd]                                             */
+    weir_heads heads;
 } weights;
 
-static int64_t model(const weir_shape *shape, const weir_block_options *options)
-{
-    (void)options;
-    return shape->d_model;
-}
-static int64_t one(const weir_shape *shape, const weir_block_options *options)
-{
-    (void)shape, (void)options;
-    return 1;
-}
-static int64_t head(const weir_shape *shape, const weir_block_options *options)
-{
-    (void)options;
-    return shape->head_dim;
-}
-static int64_t q_width(const weir_shape *shape, const weir_block_options *options)
-{
-    return shape->n_heads * shape->head_dim * (options->q_gate ? 2 : 1);
-}
-static int64_t kv_width(const weir_shape *shape, const weir_block_options *options)
-{
-    (void)options;
-    return shape->n_kv_heads * shape->head_dim;
-}
-static int64_t out_width(const weir_shape *shape, const weir_block_options *options)
-{
-    (void)options;
-    return shape->n_heads * shape->head_dim;
-}
-static bool with_norm(const weir_block_options *options) { return options->qk_norm; }
-
-static const weir_slot slots[] = {
-    { .name = "attn.q", .kind = WEIR_SLOT_MATRIX, .rows = q_width, .cols = model, .offset = offsetof(weights, q) },
-    { .name = "attn.k", .kind = WEIR_SLOT_MATRIX, .rows = kv_width, .cols = model, .offset = offsetof(weights, k) },
-    { .name = "attn.v", .kind = WEIR_SLOT_MATRIX, .rows = kv_width, .cols = model, .offset = offsetof(weights, v) },
-    { .name = "attn.out", .kind = WEIR_SLOT_MATRIX, .rows = model, .cols = out_width, .offset = offsetof(weights, out) },
-    { .name = "attn.q_bias",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = q_width,
-      .cols = one,
-      .offset = offsetof(weights, q_bias),
-      .optional = true },
-    { .name = "attn.k_bias",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = kv_width,
-      .cols = one,
-      .offset = offsetof(weights, k_bias),
-      .optional = true },
-    { .name = "attn.v_bias",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = kv_width,
-      .cols = one,
-      .offset = offsetof(weights, v_bias),
-      .optional = true },
-    { .name = "attn.q_norm",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = head,
-      .cols = one,
-      .offset = offsetof(weights, q_norm),
-      .wanted = with_norm },
-    { .name = "attn.k_norm",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = head,
-      .cols = one,
-      .offset = offsetof(weights, k_norm),
-      .wanted = with_norm },
-    { 0 },
-};
+static const weir_slot slots[] = { WEIR_HEADS_SLOTS(weights, heads), { 0 } };
 
 static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows)
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
 {
-    return n_rows * (q_width(shape, options) + 2 * kv_width(shape, options) + out_width(shape, options));
-}
-
-/* Norm and RoPE of q or k in place: heads of `stride` elements in rows of `n_heads * stride`. */
-static weir_status normalise(const weir_shape *shape, const weir_step *step, float *x, const float *norm, int64_t n_heads, int64_t stride)
-{
-    if (norm == NULL) return WEIR_OK;
-    return weir_rmsnorm(step->stream, &(weir_rmsnorm_args){ .dst = x,
-                                                            .src = x,
-                                                            .weight = norm,
-                                                            .n_rows = step->n_rows,
-                                                            .n_groups = n_heads,
-                                                            .dim = shape->head_dim,
-                                                            .dst_stride = n_heads * stride,
-                                                            .dst_group_stride = stride,
-                                                            .src_stride = n_heads * stride,
-                                                            .src_group_stride = stride,
-                                                            .eps = (float)shape->norm_eps });
-}
-
-static weir_status turn(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x, int64_t n_heads,
-                        int64_t stride)
-{
-    return weir_rope(step->stream, &(weir_rope_args){ .x = x,
-                                                      .positions = step->positions,
-                                                      .frequencies = step->rope.frequencies,
-                                                      .magnitude = step->rope.magnitude,
-                                                      .n_rows = step->n_rows,
-                                                      .n_heads = n_heads,
-                                                      .rotary_dim = shape->rotary_dim,
-                                                      .row_stride = n_heads * stride,
-                                                      .head_stride = stride,
-                                                      .pairing = options->rope });
-}
-
-/* ---- pages on disk --------------------------------------------------------------------------------------------- */
-static bool is_cold(const weir_step *step, int64_t segment)
-{
-    const weir_kv_source *const source = step->source;
-    return source != NULL && source->is_cold(source->user, step->kv_layer, step->kv_owner[segment]);
-}
-
-/* The segment's next range, whose pages become those of `rows`. */
-static weir_kv_range take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows)
-{
-    weir_kv_range range;
-    step->source->take(step->source->user, step->kv_layer, step->kv_owner[segment], &range);
-    rows->pages = range.pages;
-    rows->page_stride = range.page_stride;
-    return range;
-}
-
-/* A segment with pages on disk, range by range: any partition has the bits of one call. It is a whole sequence: rows were dropped from none that has
- * pages there. */
-static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece, int64_t segment)
-{
-    weir_kv_segment rows = step->kv[segment];
-    piece.segments = &rows;
-    piece.n_segments = 1;
-    piece.carry = step->carry;
-    while (!piece.is_last) {
-        const weir_kv_range range = take_range(step, segment, &rows);
-        piece.first_split = range.first_split;
-        piece.end_split = range.end_split;
-        piece.is_last = range.is_last;
-        const weir_status status = weir_attention(step->stream, &piece);
-        step->source->give(step->source->user);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
+    (void)n_segments;
+    return n_rows * (weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options) + weir_heads_width(shape, options));
 }
 
 /* ---- what is watched ------------------------------------------------------------------------------------------- */
@@ -198,7 +61,7 @@ static weir_kv_segment last_row(const weir_kv_segment *segment)
     return row;
 }
 
-/* A segment with pages on disk, as in attend_in_ranges. */
+/* A segment with pages on disk, as weir_heads_attend takes it. */
 static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mass_args piece, int64_t segment)
 {
     weir_attention_mass_segment part = step->mass[segment];
@@ -206,7 +69,7 @@ static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mas
     piece.segments = &part;
     piece.n_segments = 1;
     while (!is_last) {
-        const weir_kv_range range = take_range(step, segment, &part.rows);
+        const weir_kv_range range = weir_heads_take_range(step, segment, &part.rows);
         part.first_slot = range.first_split * WEIR_ATTENTION_SPLIT;
         part.end_slot = range.is_last ? 0 : range.end_split * WEIR_ATTENTION_SPLIT;
         is_last = range.is_last;
@@ -243,7 +106,7 @@ static weir_status find_mass(const weir_shape *shape, const weir_step *step, con
                                             .scale = 1.0f / sqrtf((float)shape->head_dim),
                                             .k_format = step->kv_format.k,
                                             .sinks = step->sinks };
-    return rereads && is_cold(step, first) ? find_mass_in_ranges(step, args, first) : weir_attention_mass(step->stream, &args);
+    return rereads && weir_heads_is_cold(step, first) ? find_mass_in_ranges(step, args, first) : weir_attention_mass(step->stream, &args);
 }
 
 /* Sequences that are watched, one by one: they may share what the mass goes to. */
@@ -261,48 +124,23 @@ static weir_status show(const weir_shape *shape, const weir_block_options *optio
     return WEIR_OK;
 }
 
-/* Segments whose pages are all in memory are one call. */
-static weir_status attend(const weir_step *step, const weir_attention_args *args)
-{
-    weir_attention_args warm = *args;
-    int32_t             n_warm = 0;
-    if (step->source == NULL) return weir_attention(step->stream, args);
-    for (int64_t i = 0; i < step->n_kv; i++)
-        if (!is_cold(step, i)) step->warm[n_warm++] = step->kv[i];
-    warm.segments = step->warm;
-    warm.n_segments = n_warm;
-    if (n_warm > 0) WEIR_TRY(weir_attention(step->stream, &warm));
-    for (int64_t i = 0; n_warm < step->n_kv && i < step->n_kv; i++)
-        if (is_cold(step, i)) WEIR_TRY(attend_in_ranges(step, *args, i));
-    return WEIR_OK;
-}
-
 static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
 {
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, d = shape->d_model, hd = shape->head_dim;
-    const int64_t        q_row = q_width(shape, options), kv_row = kv_width(shape, options), o_row = out_width(shape, options);
-    const int64_t        q_head = options->q_gate ? 2 * hd : hd;
+    const int64_t        n = step->n_rows, hd = shape->head_dim;
+    const int64_t        q_row = weir_heads_q_width(shape, options), kv_row = weir_heads_kv_width(shape, options),
+                  o_row = weir_heads_width(shape, options);
+    const int64_t q_head = options->q_gate ? 2 * hd : hd;
 
     float *const q = step->scratch; /* [n, H, hd (| gate)] */
     float *const k = q + n * q_row; /* [n, G, hd]          */
     float *const v = k + n * kv_row; /* [n, G, hd]          */
     float *const out = v + n * kv_row; /* [n, H, hd]          */
 
-    WEIR_TRY(weir_matmul(step->stream,
-                         &(weir_matmul_args){ .x = step->normed,
-                                              .n_rows = n,
-                                              .n_in = d,
-                                              .x_stride = d,
-                                              .n_outputs = 3,
-                                              .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
-                                                           { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
-                                                           { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
-    WEIR_TRY(normalise(shape, step, q, w->q_norm, shape->n_heads, q_head));
-    WEIR_TRY(normalise(shape, step, k, w->k_norm, shape->n_kv_heads, hd));
+    WEIR_TRY(weir_heads_project(shape, options, &w->heads, step, q, k, v));
     if (step->watches != NULL) keep_plain(shape, options, step, q, q_head);
-    WEIR_TRY(turn(shape, options, step, q, shape->n_heads, q_head));
-    WEIR_TRY(turn(shape, options, step, k, shape->n_kv_heads, hd));
+    WEIR_TRY(weir_heads_turn(shape, options, step, q, shape->n_heads, q_head));
+    WEIR_TRY(weir_heads_turn(shape, options, step, k, shape->n_kv_heads, hd));
     WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = k,
                                                                 .v = v,
                                                                 .segments = step->kv,
@@ -315,23 +153,23 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                 .k_format = step->kv_format.k,
                                                                 .v_format = step->kv_format.v,
                                                                 .sinks = step->sinks }));
-    WEIR_TRY(attend(step, &(weir_attention_args){ .out = out,
-                                                  .q = q,
-                                                  .segments = step->kv,
-                                                  .n_segments = step->n_kv,
-                                                  .n_heads = shape->n_heads,
-                                                  .n_kv_heads = shape->n_kv_heads,
-                                                  .key_dim = hd,
-                                                  .value_dim = hd,
-                                                  .q_stride = q_row,
-                                                  .q_head_stride = q_head,
-                                                  .out_stride = o_row,
-                                                  .window = options->window ? (int32_t)shape->window : 0,
-                                                  .scale = 1.0f / sqrtf((float)hd),
-                                                  .k_format = step->kv_format.k,
-                                                  .v_format = step->kv_format.v,
-                                                  .sinks = step->sinks,
-                                                  .lse = step->watches != NULL ? step->lse : NULL }));
+    WEIR_TRY(weir_heads_attend(step, &(weir_attention_args){ .out = out,
+                                                             .q = q,
+                                                             .segments = step->kv,
+                                                             .n_segments = step->n_kv,
+                                                             .n_heads = shape->n_heads,
+                                                             .n_kv_heads = shape->n_kv_heads,
+                                                             .key_dim = hd,
+                                                             .value_dim = hd,
+                                                             .q_stride = q_row,
+                                                             .q_head_stride = q_head,
+                                                             .out_stride = o_row,
+                                                             .window = options->window ? (int32_t)shape->window : 0,
+                                                             .scale = 1.0f / sqrtf((float)hd),
+                                                             .k_format = step->kv_format.k,
+                                                             .v_format = step->kv_format.v,
+                                                             .sinks = step->sinks,
+                                                             .lse = step->watches != NULL ? step->lse : NULL }));
     if (step->watches != NULL) WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
     if (options->q_gate)
         WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = out,
@@ -343,12 +181,7 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                             .x_head_stride = hd,
                                                                             .gate_stride = q_row,
                                                                             .gate_head_stride = q_head }));
-    return weir_matmul(step->stream, &(weir_matmul_args){ .x = out,
-                                                          .n_rows = n,
-                                                          .n_in = o_row,
-                                                          .x_stride = o_row,
-                                                          .n_outputs = 1,
-                                                          .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d } } });
+    return weir_heads_out(shape, &w->heads, step, out);
 }
 
 const weir_block weir_block_attention = {

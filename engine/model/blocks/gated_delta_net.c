@@ -52,15 +52,16 @@ static const char *const shapes[] = { "gdn_k_heads", "gdn_v_heads", "gdn_k_dim",
 
 static int64_t history_elements(const weir_shape *shape) { return (shape->gdn_taps - 1) * qkv_width(shape); }
 
-static int64_t state_elements(const weir_shape *shape)
+static int64_t state_elements(const weir_shape *shape, const weir_block_options *options)
 {
+    (void)options;
     const int64_t tiles = (shape->gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
     return shape->gdn_v_heads * tiles * shape->gdn_k_dim * WEIR_DELTA_LANES;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows)
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
 {
-    (void)options;
+    (void)options, (void)n_segments;
     return n_rows * (2 * qkv_width(shape) + 2 * v_width(shape) + 2 * shape->gdn_v_heads);
 }
 

@@ -25,9 +25,9 @@ static const weir_slot slots[] = {
 
 static const char *const shapes[] = { "d_ffn", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows)
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
 {
-    (void)options;
+    (void)options, (void)n_segments;
     return n_rows * 2 * shape->d_ffn;
 }
 

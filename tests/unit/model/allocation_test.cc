@@ -166,7 +166,7 @@ class Allocation : public ::testing::Test {
     }
     void step(Engine *engine, Sequence *sequence, int rows, weir_logits_wanted wanted)
     {
-        weir_work    work = { sequence->get(), rows, wanted, 0, 0, {}, false };
+        weir_work    work = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(engine->runner(), &work, 1, &logits, engine->error()), WEIR_OK) << engine->text();
     }
@@ -191,8 +191,8 @@ class Allocation : public ::testing::Test {
             step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
             if (demotes) demote(&engine, &sequence);
             for (int i = 0; i < 70; i++) step(&engine, &sequence, 1, WEIR_LOGITS_LAST);
-            weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false },
-                                    { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false } };
+            weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
+                                    { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false } };
             const float *logits = nullptr;
             ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK) << engine.text();
         };

@@ -1,0 +1,392 @@
+/* engine/model/blocks/coda.c - CoDA-GQA-L (Maio 2026): differential attention over a memory of fixed size per sequence, whatever the context length.
+ *
+ * The memory is a ring of the latest rows, a bank of rows kept as they came and a bank of prototypes (kernels/abi/coda.h); nothing else is kept.
+ *
+ *   a step     of an answer: its row is written, which may push the oldest out of the ring to the banks, then it attends to all that is there
+ *   a block    of a prompt's rows: they attend to all that is there and, causally, to each other; then they are written together
+ *
+ * Blocks end at multiples of block_rows of the text, so a prompt has the same bits however it is cut there. Rows of a block stand behind the state's in
+ * pages of the step: only the state's last page that is not full is copied. Memory of zeros is a state without tokens. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/model/blocks/differential.h"
+#include "kernels/abi/coda.h"
+
+typedef struct weights {
+    weir_differential  differential;
+    const weir_weight *write; /* [1, D]; NULL: zero */
+    const float       *write_bias, *rate_logits; /* [1] [G] */
+} weights;
+
+static int64_t kv_heads(const weir_shape *shape, const weir_block_options *options)
+{
+    (void)options;
+    return shape->n_kv_heads;
+}
+static double gate_bias(const weir_block_options *options) { return options->coda.gate_bias; }
+static double rate_logit(const weir_block_options *options) { return options->coda.rate_logit; }
+
+static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential),
+                                   { .name = "coda.write",
+                                     .kind = WEIR_SLOT_MATRIX,
+                                     .rows = weir_heads_one,
+                                     .cols = weir_heads_model,
+                                     .offset = offsetof(weights, write),
+                                     .optional = true },
+                                   { .name = "coda.write_bias",
+                                     .kind = WEIR_SLOT_VECTOR,
+                                     .rows = weir_heads_one,
+                                     .cols = weir_heads_one,
+                                     .offset = offsetof(weights, write_bias),
+                                     .optional = true,
+                                     .initial = gate_bias },
+                                   { .name = "coda.rate",
+                                     .kind = WEIR_SLOT_VECTOR,
+                                     .rows = kv_heads,
+                                     .cols = weir_heads_one,
+                                     .offset = offsetof(weights, rate_logits),
+                                     .optional = true,
+                                     .initial = rate_logit },
+                                   { 0 } };
+
+static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
+
+/* ---- states --------------------------------------------------------------------------------------------------------- */
+static weir_coda_band band_of(const weir_block_options *options)
+{
+    switch (options->coda.band) {
+    case WEIR_BAND_UPPER_HALF: return WEIR_CODA_UPPER_HALF;
+    case WEIR_BAND_SLOW_PAIRS: return WEIR_CODA_SLOW_PAIRS;
+    default: return options->rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
+    }
+}
+
+/* Without its rates. */
+static weir_coda_layer layer_of(const weir_shape *shape, const weir_block_options *options)
+{
+    const weir_coda_options *const o = &options->coda;
+    return (weir_coda_layer){ .n_kv_heads = shape->n_kv_heads,
+                              .head_dim = shape->head_dim,
+                              .window = (int32_t)o->window,
+                              .n_exact = (int32_t)o->landmarks_exact,
+                              .n_summary = (int32_t)o->landmarks_summary,
+                              .least_exact = (int32_t)(o->least_exact < 0 ? o->landmarks_exact : o->least_exact),
+                              .least_summary = (int32_t)(o->least_summary < 0 ? o->landmarks_summary : o->least_summary),
+                              .growth = o->growth,
+                              .exact_candidates = (int32_t)o->exact_candidates,
+                              .summary_candidates = (int32_t)o->summary_candidates,
+                              .exact_gate = (float)o->exact_gate,
+                              .summary_gate = (float)o->summary_gate,
+                              .hit = (float)o->match,
+                              .novelty = (float)o->novelty,
+                              .is_gated = o->gated,
+                              .refreshes = o->refresh,
+                              .founds = o->found,
+                              .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
+                              .band = band_of(options),
+                              .format = options->state_format };
+}
+
+static const char *reject(const weir_shape *shape, const weir_block_options *options)
+{
+    const weir_coda_layer layer = layer_of(shape, options);
+    if (layer.format != WEIR_KV_F32 && layer.format != WEIR_KV_F16 && layer.format != WEIR_KV_BF16)
+        return "its memory holds rows in f32, f16 or bf16, keys and values alike: set kv.format to one of these";
+    return weir_coda_reject(&layer);
+}
+
+static int64_t state_elements(const weir_shape *shape, const weir_block_options *options)
+{
+    const weir_coda_layer layer = layer_of(shape, options);
+    return (int64_t)(weir_coda_view(&layer, NULL).bytes / sizeof(float));
+}
+
+static int64_t block_rows(const weir_block_options *options) { return options->coda.block_rows; }
+
+/* About 0.02 * N(0, 1), from the place alone: of unused slots, which are not attended but steer which prototype a row is blended into. */
+static float noise_at(uint64_t place)
+{
+    uint64_t h = (place + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    h = (h ^ (h >> 32)) * UINT64_C(0xD6E8FEB86659FD93);
+    h ^= h >> 32;
+    const int32_t sum = (int32_t)((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24 & 255));
+    return (float)(sum - 2 * 255) * (0.02f / 147.8f);
+}
+
+static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state)
+{
+    for (int64_t slot = layer->window; slot < state->n_slots; slot++)
+        for (int64_t h = 0; h < layer->n_kv_heads; h++)
+            for (int64_t d = 0; d < layer->head_dim; d++) {
+                const uint64_t place = (uint64_t)(((slot * layer->n_kv_heads) + h) * layer->head_dim + d) * 2;
+                const bool     has_key = slot < layer->window + layer->n_exact || weir_coda_is_low(layer, d);
+                char *const    page = weir_coda_page(state, h, state->rows[slot]);
+                if (has_key) weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d), noise_at(place));
+                weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d), noise_at(place + 1));
+            }
+}
+
+/* A sequence begins with zeros. */
+static void prepare(const weir_coda_layer *layer, const weir_block_options *options, void *memory)
+{
+    const weir_coda_state state = weir_coda_view(layer, memory);
+    if (state.head->position > 0) return;
+    weir_coda_reset(layer, memory);
+    if (options->coda.start == WEIR_START_NOISE) put_noise(layer, &state);
+}
+
+static bool is_permutation(const int32_t *rows, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (rows[i] < 0 || rows[i] >= n) return false;
+    for (int64_t first = 0; first < n; first += 64) {
+        uint64_t seen = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (rows[i] >= first && rows[i] - first < 64) seen |= UINT64_C(1) << (rows[i] - first);
+        if (seen != (n - first >= 64 ? UINT64_MAX : (UINT64_C(1) << (n - first)) - 1)) return false;
+    }
+    return true;
+}
+
+/* Whatever else it holds is only read as numbers. */
+static bool is_state(const weir_shape *shape, const weir_block_options *options, const void *memory, int64_t n_tokens)
+{
+    const weir_coda_layer       layer = layer_of(shape, options);
+    const weir_coda_state       state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
+    const weir_coda_head *const head = state.head;
+    if (head->position < 1 || head->position != n_tokens) return false;
+    if (head->n_recent < 1 || head->n_recent > layer.window || head->n_recent > head->position) return false;
+    if (head->first_recent < 0 || head->first_recent >= layer.window || (head->first_recent > 0 && head->n_recent < layer.window))
+        return false;
+    if (head->n_open_exact < layer.least_exact || head->n_open_exact > layer.n_exact) return false;
+    if (head->n_open_summary < layer.least_summary || head->n_open_summary > layer.n_summary) return false;
+    if (head->n_rows < head->n_recent || head->n_rows > state.n_slots || !is_permutation(state.rows, state.n_slots)) return false;
+    for (int64_t i = 0; i < head->n_recent; i++)
+        if (!weir_coda_is_used(&state, i)) return false;
+    return true;
+}
+
+/* ---- one step of the model -------------------------------------------------------------------------------------------- */
+/* All blocks and steps of the layer; what is in the scratch behind the rows. */
+typedef struct memory_pass {
+    const weir_shape         *shape;
+    const weir_block_options *options;
+    const weir_step          *step;
+    weir_coda_layer           layer;
+    weir_differential_rows    rows;
+    float                    *gates, *rates; /* [n] [G] */
+    weir_coda_segment        *writes; /* [n_segments] */
+    weir_kv_segment          *reads; /* [n_segments] */
+    void                    **table; /* [n_segments, G, pages of a state], or [G, pages of a state and of a block] */
+    char                     *pages; /* [G, pages of a block] */
+    bool                      plans;
+} memory_pass;
+
+typedef struct cursor {
+    char  *base; /* NULL: only measures */
+    size_t at;
+} cursor;
+
+static void *place(cursor *c, int64_t n, size_t size)
+{
+    c->at = (c->at + 63) / 64 * 64;
+    void *const here = c->base != NULL ? c->base + c->at : NULL;
+    c->at += (size_t)n * size;
+    return here;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Pages behind the state's whole ones that a block of so many rows needs. */
+static int64_t block_pages(int64_t n_rows) { return (n_rows + 2 * (WEIR_PAGE_TOKENS - 1)) / WEIR_PAGE_TOKENS; }
+
+static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segments)
+{
+    const weir_coda_state state = weir_coda_view(&p->layer, NULL);
+    const int64_t         heads = p->layer.n_kv_heads, n_block = block_pages(least(n_rows, p->options->coda.block_rows));
+    cursor                c = { base, (size_t)weir_differential_elements(p->shape, n_rows) * sizeof(float) };
+    p->gates = place(&c, n_rows, sizeof *p->gates);
+    p->rates = place(&c, heads, sizeof *p->rates);
+    p->writes = place(&c, n_segments, sizeof *p->writes);
+    p->reads = place(&c, n_segments, sizeof *p->reads);
+    p->table = place(&c, heads * most(n_segments * state.n_pages, state.n_pages + n_block), sizeof *p->table);
+    p->pages = place(&c, heads * n_block, (size_t)state.page_bytes);
+    return c.at;
+}
+
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
+{
+    memory_pass p = { .shape = shape, .options = options, .layer = layer_of(shape, options) };
+    return (int64_t)((lay_out(&p, NULL, n_rows, n_segments) + sizeof(float) - 1) / sizeof(float));
+}
+
+static weir_status project_gates(const memory_pass *p, const weights *w)
+{
+    const int64_t d = p->shape->d_model;
+    if (!p->layer.is_gated) return WEIR_OK;
+    if (w->write == NULL) {
+        for (int64_t i = 0; !p->plans && i < p->step->n_rows; i++) p->gates[i] = w->write_bias[0];
+        return WEIR_OK;
+    }
+    return weir_matmul(
+        p->step->stream,
+        &(weir_matmul_args){ .x = p->step->normed,
+                             .n_rows = p->step->n_rows,
+                             .n_in = d,
+                             .x_stride = d,
+                             .n_outputs = 1,
+                             .outputs = { { .weight = w->write, .dst = p->gates, .dst_stride = 1, .bias = w->write_bias } } });
+}
+
+static weir_status write_rows(const memory_pass *p, const weir_coda_segment *segments, int64_t n)
+{
+    const int64_t width = p->layer.n_kv_heads * p->layer.head_dim;
+    return weir_coda_write(p->step->stream, &(weir_coda_write_args){ .k = p->rows.k,
+                                                                     .v = p->rows.v,
+                                                                     .gates = p->gates,
+                                                                     .layer = &p->layer,
+                                                                     .segments = segments,
+                                                                     .n_segments = n,
+                                                                     .k_stride = width,
+                                                                     .v_stride = width,
+                                                                     .gate_stride = 1 });
+}
+
+static weir_status attend(const memory_pass *p, const weir_kv_segment *segments, int64_t n)
+{
+    weir_attention_args args = weir_differential_attention(p->shape, &p->rows);
+    args.segments = segments;
+    args.n_segments = n;
+    args.k_format = args.v_format = p->layer.format;
+    return weir_attention(p->step->stream, &args);
+}
+
+/* The state's pages as far as they are full, then those of the block, the first of which begins with the rest of the state. */
+static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state *state, int64_t first, int64_t n)
+{
+    const int64_t n_past = state->head->n_rows, whole = n_past / WEIR_PAGE_TOKENS;
+    const int64_t n_pages = (n_past + n + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    char         *page = p->pages;
+    for (int64_t h = 0; h < p->layer.n_kv_heads; h++)
+        for (int64_t i = 0; i < n_pages; i++) {
+            char *const stored = state->pages + (h * state->n_pages + i) * state->page_bytes;
+            p->table[h * n_pages + i] = i < whole ? stored : page;
+            if (i < whole) continue;
+            if (i == whole && n_past % WEIR_PAGE_TOKENS != 0)
+                memcpy(page, stored, (size_t)state->page_bytes);
+            else if (i + 1 == n_pages)
+                memset(page, 0, (size_t)state->page_bytes); /* attention multiplies what lies behind the last row by zero */
+            page += state->page_bytes;
+        }
+    return (weir_kv_segment){ .pages = p->table,
+                              .page_stride = n_pages,
+                              .first_row = (int32_t)first,
+                              .n_rows = (int32_t)n,
+                              .n_past = (int32_t)n_past,
+                              .n_heads = (int32_t)p->layer.n_kv_heads };
+}
+
+static weir_status run_block(const memory_pass *p, void *memory, int64_t first, int64_t n)
+{
+    const int64_t         hd = p->layer.head_dim, width = p->layer.n_kv_heads * hd;
+    const weir_coda_state state = weir_coda_view(&p->layer, memory);
+    const weir_kv_segment rows =
+        p->plans ? (weir_kv_segment){ .n_rows = (int32_t)n, .n_past = (int32_t)state.n_slots, .n_heads = (int32_t)p->layer.n_kv_heads }
+                 : behind_state(p, &state, first, n);
+    WEIR_TRY(weir_kv_write(p->step->stream, &(weir_kv_write_args){ .k = p->rows.k,
+                                                                   .v = p->rows.v,
+                                                                   .segments = &rows,
+                                                                   .n_segments = 1,
+                                                                   .n_kv_heads = p->layer.n_kv_heads,
+                                                                   .key_dim = hd,
+                                                                   .value_dim = hd,
+                                                                   .k_stride = width,
+                                                                   .v_stride = width,
+                                                                   .k_format = p->layer.format,
+                                                                   .v_format = p->layer.format }));
+    WEIR_TRY(attend(p, &rows, 1));
+    return write_rows(p, &(weir_coda_segment){ .state = memory, .first_row = (int32_t)first, .n_rows = (int32_t)n }, 1);
+}
+
+/* Rows of one sequence up to a snapshot. */
+static weir_status run_blocks(const memory_pass *p, const weir_recurrent_segment *segment)
+{
+    const int64_t each = p->options->coda.block_rows, end = segment->first_row + segment->n_rows;
+    if (p->plans) return run_block(p, NULL, 0, least(each, segment->n_rows));
+    for (int64_t first = segment->first_row, n; first < end; first += n) {
+        n = least(each - p->step->positions[first] % each, end - first);
+        WEIR_TRY(run_block(p, segment->state, first, n));
+    }
+    return WEIR_OK;
+}
+
+/* Steps [0, n) of p->writes, all sequences together. */
+static weir_status run_steps(const memory_pass *p, int64_t n)
+{
+    const int64_t heads = p->layer.n_kv_heads;
+    if (n == 0) return WEIR_OK;
+    WEIR_TRY(write_rows(p, p->writes, n));
+    for (int64_t i = 0; i < n; i++) {
+        const weir_coda_state state = weir_coda_view(&p->layer, p->writes[i].state);
+        void **const          table = p->table + i * heads * state.n_pages;
+        for (int64_t page = 0; !p->plans && page < heads * state.n_pages; page++) table[page] = state.pages + page * state.page_bytes;
+        p->reads[i] = (weir_kv_segment){ .pages = table,
+                                         .page_stride = state.n_pages,
+                                         .first_row = p->writes[i].first_row,
+                                         .n_rows = 1,
+                                         .n_past = p->plans ? (int32_t)state.n_slots - 1 : state.head->n_rows - 1,
+                                         .n_heads = (int32_t)heads };
+    }
+    return attend(p, p->reads, n);
+}
+
+static weir_status run_round(const memory_pass *p, const weir_recurrent_round *round)
+{
+    int64_t n_steps = 0;
+    for (int64_t i = 0; i < p->step->n_segments; i++) {
+        const weir_recurrent_segment *const segment = &round->segments[i];
+        const bool                          is_step = segment->n_rows == 1 && (p->plans || !p->step->is_prompt[i]);
+        if (segment->n_rows == 0) continue;
+        if (!p->plans) prepare(&p->layer, p->options, segment->state);
+        if (is_step)
+            p->writes[n_steps++] =
+                (weir_coda_segment){ .state = segment->state, .first_row = segment->first_row, .n_rows = 1, .is_step = true };
+        if (!is_step || p->plans) WEIR_TRY(run_blocks(p, segment));
+    }
+    WEIR_TRY(run_steps(p, n_steps));
+    for (int32_t c = 0; c < round->n_copies; c++) memcpy(round->copies[c].dst, round->copies[c].src, round->copies[c].bytes);
+    return WEIR_OK;
+}
+
+static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
+{
+    const weights *const w = block_weights;
+    memory_pass          p = { .shape = shape,
+                               .options = options,
+                               .step = step,
+                               .layer = layer_of(shape, options),
+                               .rows = weir_differential_place(shape, step),
+                               .plans = weir_stream_is_planning(step->stream) };
+    (void)lay_out(&p, (char *)step->scratch, step->n_rows, step->n_segments);
+    for (int64_t h = 0; !p.plans && h < shape->n_kv_heads; h++) p.rates[h] = 1.0f / (1.0f + expf(-w->rate_logits[h]));
+    p.layer.rates = p.rates;
+    WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &p.rows));
+    WEIR_TRY(project_gates(&p, w));
+    for (int64_t i = 0; i < step->n_rounds; i++) WEIR_TRY(run_round(&p, &step->rounds[i]));
+    return weir_differential_out(shape, options, &w->differential, step, &p.rows);
+}
+
+const weir_block weir_block_coda = {
+    .name = "coda",
+    .slots = slots,
+    .shapes = shapes,
+    .weights_bytes = sizeof(weights),
+    .state_elements = state_elements,
+    .scratch_elements = scratch_elements,
+    .forward = forward,
+    .reject = reject,
+    .block_rows = block_rows,
+    .is_state = is_state,
+};

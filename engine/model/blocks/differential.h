@@ -1,0 +1,74 @@
+/* engine/model/blocks/differential.h - differential attention (Ye et al. 2024) as CoDA-GQA-L has it, over whatever keys and values its mixers keep:
+ * signal - lambda * noise, where the noise comes from the same query turned by angles of its head. */
+#pragma once
+#include "engine/model/blocks/heads.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_differential {
+    weir_heads         heads;
+    const weir_weight *lambda; /* [H, D]; NULL: zero */
+    const float       *lambda_bias, *theta, *norm; /* [H] [H, hd/2] [hd]; norm NULL: none */
+} weir_differential;
+
+int64_t weir_differential_heads(const weir_shape *shape, const weir_block_options *options);
+int64_t weir_differential_pairs(const weir_shape *shape, const weir_block_options *options);
+bool    weir_differential_with_norm(const weir_block_options *options);
+double  weir_differential_lambda_bias(const weir_block_options *options);
+double  weir_differential_theta(const weir_block_options *options);
+double  weir_differential_norm(const weir_block_options *options);
+
+/* Their slots in a `type` whose member `differential` is a weir_differential. What a checkpoint without adapter lacks has its initial value. */
+#define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                                                        \
+    WEIR_HEADS_SLOTS(type, differential.heads),                                                                                            \
+        { .name = "coda.lambda",                                                                                                           \
+          .kind = WEIR_SLOT_MATRIX,                                                                                                        \
+          .rows = weir_differential_heads,                                                                                                 \
+          .cols = weir_heads_model,                                                                                                        \
+          .offset = offsetof(type, differential.lambda),                                                                                   \
+          .optional = true },                                                                                                              \
+        { .name = "coda.lambda_bias",                                                                                                      \
+          .kind = WEIR_SLOT_VECTOR,                                                                                                        \
+          .rows = weir_differential_heads,                                                                                                 \
+          .cols = weir_heads_one,                                                                                                          \
+          .offset = offsetof(type, differential.lambda_bias),                                                                              \
+          .optional = true,                                                                                                                \
+          .initial = weir_differential_lambda_bias },                                                                                      \
+        { .name = "coda.theta",                                                                                                            \
+          .kind = WEIR_SLOT_VECTOR,                                                                                                        \
+          .rows = weir_differential_heads,                                                                                                 \
+          .cols = weir_differential_pairs,                                                                                                 \
+          .offset = offsetof(type, differential.theta),                                                                                    \
+          .optional = true,                                                                                                                \
+          .initial = weir_differential_theta },                                                                                            \
+    {                                                                                                                                      \
+        .name = "coda.head_norm", .kind = WEIR_SLOT_VECTOR, .rows = weir_heads_dim, .cols = weir_heads_one,                                \
+        .offset = offsetof(type, differential.norm), .optional = true, .wanted = weir_differential_with_norm,                              \
+        .initial = weir_differential_norm                                                                                                  \
+    }
+
+/* Of the step's rows, in its scratch. */
+typedef struct weir_differential_rows {
+    float *q, *k, *v; /* [n, H, hd] [n, G, hd] [n, G, hd], turned */
+    float *doubled, *attended; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head, and what they found */
+    float *lambda; /* [n, H] before its bias */
+    float *end; /* of all */
+} weir_differential_rows;
+int64_t                weir_differential_elements(const weir_shape *shape, int64_t n_rows);
+weir_differential_rows weir_differential_place(const weir_shape *shape, const weir_step *step);
+
+/* Everything but `attended`. */
+WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape *shape, const weir_block_options *options,
+                                                      const weir_differential *w, const weir_step *step,
+                                                      const weir_differential_rows *rows);
+/* What all calls of attention over `attended` have in common. */
+weir_attention_args weir_differential_attention(const weir_shape *shape, const weir_differential_rows *rows);
+/* mixed = W_out (signal - lambda * noise, normed). Writes over q. */
+WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape *shape, const weir_block_options *options, const weir_differential *w,
+                                                  const weir_step *step, const weir_differential_rows *rows);
+
+#ifdef __cplusplus
+}
+#endif

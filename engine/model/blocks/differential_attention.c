@@ -1,0 +1,62 @@
+/* engine/model/blocks/differential_attention.c - differential attention over all rows of the text: what CoDA-GQA-L is before its memory is bounded, and
+ * what it is trained as first. */
+#include "engine/model/blocks/differential.h"
+
+typedef struct weights {
+    weir_differential differential;
+} weights;
+
+static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential), { 0 } };
+
+static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
+
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
+{
+    (void)options, (void)n_segments;
+    return weir_differential_elements(shape, n_rows);
+}
+
+static const char *reject(const weir_shape *shape, const weir_block_options *options)
+{
+    (void)options;
+    return shape->head_dim % 2 != 0 || shape->head_dim > 512 ? "heads have an even number of dimensions, at most 512" : NULL;
+}
+
+static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
+{
+    const weights *const         w = block_weights;
+    const weir_differential_rows rows = weir_differential_place(shape, step);
+    const int64_t                hd = shape->head_dim, kv_row = shape->n_kv_heads * hd;
+    weir_attention_args          args = weir_differential_attention(shape, &rows);
+    args.segments = step->kv;
+    args.n_segments = step->n_kv;
+    args.k_format = step->kv_format.k;
+    args.v_format = step->kv_format.v;
+    args.sinks = step->sinks;
+    WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &rows));
+    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = rows.k,
+                                                                .v = rows.v,
+                                                                .segments = step->kv,
+                                                                .n_segments = step->n_kv,
+                                                                .n_kv_heads = shape->n_kv_heads,
+                                                                .key_dim = hd,
+                                                                .value_dim = hd,
+                                                                .k_stride = kv_row,
+                                                                .v_stride = kv_row,
+                                                                .k_format = step->kv_format.k,
+                                                                .v_format = step->kv_format.v,
+                                                                .sinks = step->sinks }));
+    WEIR_TRY(weir_heads_attend(step, &args));
+    return weir_differential_out(shape, options, &w->differential, step, &rows);
+}
+
+const weir_block weir_block_differential_attention = {
+    .name = "differential_attention",
+    .slots = slots,
+    .shapes = shapes,
+    .weights_bytes = sizeof(weights),
+    .has_kv = true,
+    .scratch_elements = scratch_elements,
+    .forward = forward,
+    .reject = reject,
+};
