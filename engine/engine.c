@@ -171,7 +171,7 @@ static weir_status prepare_model(weir_engine *engine, const weir_engine_options 
  * when all tokens of all texts are sinks: those stay in memory. */
 static weir_status plan_disk(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
 {
-    const bool    shares = weir_plan_has_sessions(&engine->config, spec, options->with_service);
+    const bool    shares = weir_plan_has_sessions(&engine->config, options->with_service);
     const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1), per_block = weir_kv_pages_for(spec, 1);
     const bool    are_all_sinks = spec->sinks.n_pages * (int64_t)WEIR_PAGE_TOKENS >= weir_plan_context(&engine->config, engine->model);
     if (disk == 0 || per_block == 0 || are_all_sinks) return WEIR_OK;
@@ -297,8 +297,8 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
                                                 .kv_per_request = engine->plan.kv_per_request,
                                                 .kv_per_client = engine->plan.kv_per_key,
                                                 .kv_is_lossy = is_lossy(engine) } };
-    if (strcmp(engine->config.kv.reuse, "on") == 0 && weir_kv_pages_for(weir_kv_store_spec(engine->store), 1) > 0) {
-        const weir_prefix_limits limits = { .n_nodes = engine->plan.kv_pages / weir_kv_pages_for(weir_kv_store_spec(engine->store), 1),
+    if (strcmp(engine->config.kv.reuse, "on") == 0) {
+        const weir_prefix_limits limits = { .n_nodes = engine->plan.n_runs,
                                             .n_snapshots = engine->plan.n_snapshots,
                                             .snapshot_bytes = weir_model_recurrent_bytes(engine->model),
                                             .n_cut = engine->plan.n_cut,
@@ -315,7 +315,7 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
 
 static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
 {
-    if (!weir_plan_has_sessions(&engine->config, spec, true)) return WEIR_OK;
+    if (!weir_plan_has_sessions(&engine->config, true)) return WEIR_OK;
     const weir_identity_parts parts = identity_parts(engine, spec);
     const int32_t             share = engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
     weir_sessions_options     options = { .folder = engine->config.sessions.dir,

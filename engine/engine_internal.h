@@ -44,7 +44,7 @@ typedef struct weir_identity_parts {
 } weir_identity_parts;
 WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error);
 /* Sessions are on, and there is something that they could save. */
-bool weir_plan_has_sessions(const weir_config *config, const weir_kv_spec *spec, bool with_service);
+bool weir_plan_has_sessions(const weir_config *config, bool with_service);
 /* Of the model alone, as in the identity. */
 WEIR_MUST_CHECK weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts, weir_error *error);
 

@@ -119,22 +119,19 @@ static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
     return bytes < most ? bytes : most;
 }
 
-bool weir_plan_has_sessions(const weir_config *config, const weir_kv_spec *spec, bool with_service)
+bool weir_plan_has_sessions(const weir_config *config, bool with_service)
 {
-    return with_service && config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0 && weir_kv_pages_for(spec, 1) > 0;
+    return with_service && config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
 /* Sessions go through one sequence, texts that are saved under pressure through another. */
 static int32_t session_sequences(const weir_plan_parts *parts)
 {
-    if (!weir_plan_has_sessions(parts->config, parts->spec, parts->with_service)) return 0;
+    if (!weir_plan_has_sessions(parts->config, parts->with_service)) return 0;
     return parts->config->sessions.autosave ? 2 : 1;
 }
 
-static bool reuses(const weir_plan_parts *parts)
-{
-    return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0 && weir_kv_pages_for(parts->spec, 1) > 0;
-}
+static bool reuses(const weir_plan_parts *parts) { return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0; }
 
 int32_t weir_plan_scored_rows(const weir_model *model)
 {
@@ -187,16 +184,31 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
     return plan_policy(plan, parts, error);
 }
 
+/* Bytes of the tree for so many runs, past what it takes without any. */
+static size_t run_bytes(const weir_plan_parts *parts, int64_t n_runs)
+{
+    const weir_prefix_limits tree = { .n_nodes = reuses(parts) ? n_runs : 0 }, none = { 0 };
+    return weir_prefix_tree_bytes(&tree, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
+}
+
+/* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long as the window beside each sequence. */
+static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window)
+{
+    enum { TEXTS = 4 };
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1), runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    return per_block > 0 ? n_pages / per_block : least(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
+}
+
 /* Of the pool, n_disk of whose pages are on disk at most and n_sinks of which are sinks, and of the tree of kept texts over it. */
 static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_disk, int64_t n_sinks)
 {
-    const weir_prefix_limits tree = { .n_nodes = reuses(parts) ? n_pages / weir_kv_pages_for(parts->spec, 1) : 0 }, none = { 0 };
-    weir_kv_spec             spec = *parts->spec;
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
+    weir_kv_spec  spec = *parts->spec;
     spec.n_pages = n_pages;
     spec.n_disk_pages = n_disk;
     spec.n_sink_pages = n_sinks;
-    return (size_t)n_pages * weir_kv_book_bytes() + weir_kv_disk_book_bytes(&spec) + weir_prefix_tree_bytes(&tree, parts->spec) -
-           weir_prefix_tree_bytes(&none, parts->spec);
+    return (size_t)n_pages * weir_kv_book_bytes() + weir_kv_disk_book_bytes(&spec) +
+           run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
 }
 
 /* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an eighth of the room; a quarter for windows, of which
@@ -310,6 +322,7 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     plan->kv_open = weir_kv_open_rows_bytes(parts->spec) * (size_t)plan->n_slots;
     plan->kv = plan->kv_open;
     plan->kv_pages = plan->kv_disk_pages = plan->kv_sink_pages = 0;
+    if (weir_kv_pages_for(parts->spec, 1) == 0) plan->page_tables += run_bytes(parts, runs_for(plan, parts, 0, wanted));
     plan_snapshots(plan, parts);
     const size_t fixed = weir_plan_total(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
     plan->kv_rows = wanted * plan->n_slots;
@@ -395,7 +408,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
                          .other = parts->other,
                          .disk_cap = (size_t)config->memory.disk,
-                         .disk_is_shared = weir_plan_has_sessions(config, parts->spec, parts->with_service),
+                         .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),
                          .kv_bytes_per_token = (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
     describe_formats(plan, parts);
     WEIR_TRY(plan_budgets(plan, parts, error));
@@ -409,7 +422,9 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     if (!plan_rows(plan, parts, wanted) || (config->model.context > 0 && plan->window < config->model.context))
         return too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
-    const size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
+    size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
+    plan->n_runs = runs_for(plan, parts, plan->kv_pages, plan->window);
+    if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;
     return weir_plan_total(plan) <= plan->cap ? WEIR_OK : too_small(plan, error);

@@ -40,6 +40,8 @@ typedef struct weir_plan {
     int64_t kv_bytes_per_token;             /* past the sinks */
     int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of texts; of one such token */
     int64_t kv_peak; /* rows that a head holds at once with the configured policy, its prompt among them; 0: every row stays */
+    int64_t
+        n_runs; /* of 64 tokens, that kept texts are made of, at most: as many as there are pages for, or are set aside where layers have none */
     int32_t n_cut; /* texts that a policy watched and that are kept, at most */
     size_t  cut_bytes, policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
     size_t  kv_open; /* of `kv`, for rows that wait for their page to be full */

@@ -68,8 +68,9 @@ static bool cut_is_sane(const weir_session_header *header)
 bool session_layout_of(session_layout *layout, const weir_session_header *header)
 {
     const weir_session_identity *const id = &header->identity;
-    const bool is_sane = is_size(id->n_layers, 1, 1 << 16) && is_size(id->n_kv_heads, 1, 1 << 16) && is_size(id->key_dim, 1, 1 << 20) &&
-                         is_size(id->value_dim, 1, 1 << 20) && is_size(id->block_bytes, 1, INT64_C(1) << 36) &&
+    const bool is_sane = is_size(id->n_layers, id->state_bytes > 0 ? 0 : 1, 1 << 16) && is_size(id->n_kv_heads, 1, 1 << 16) &&
+                         is_size(id->key_dim, 1, 1 << 20) && is_size(id->value_dim, 1, 1 << 20) &&
+                         is_size(id->block_bytes, id->n_layers > 0, id->n_layers > 0 ? INT64_C(1) << 36 : 0) &&
                          is_size(id->state_bytes, 0, INT64_C(1) << 40) && is_size(id->n_sinks, 0, 1 << 24) &&
                          is_size(id->sink_block_bytes, id->n_sinks > 0, id->n_sinks > 0 ? INT64_C(1) << 36 : 0) &&
                          (id->n_sinks > 0) == (id->sink_format[0] != '\0') && header->n_tokens >= 1 && header->n_states >= 0 &&

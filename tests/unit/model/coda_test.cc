@@ -16,7 +16,7 @@ using support::Settings;
 using Floats = std::vector<float>;
 
 constexpr int BLOCK = 16, N_PROMPT = 150, N_ANSWER = 12;
-const char    OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\nexact_gate = 0.0\nsummary_gate = 0.0\n";
+const char OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\nexact_gate = 0.0\nsummary_gate = 0.0\n";
 
 struct Case {
     const char *name, *pattern, *format, *options;
@@ -36,7 +36,7 @@ class Coda : public ::testing::TestWithParam<Case> {
         ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
     }
     std::vector<int32_t> tokens(int n, int seed) { return support::some_tokens(static_cast<size_t>(n), seed, engine_.n_vocab()); }
-    static weir_work work_of(Sequence *sequence, int n, bool is_prompt, weir_logits_wanted wanted = WEIR_LOGITS_ALL)
+    static weir_work     work_of(Sequence *sequence, int n, bool is_prompt, weir_logits_wanted wanted = WEIR_LOGITS_ALL)
     {
         weir_work work = support::work_of(sequence, n, wanted);
         work.is_prompt = is_prompt;
@@ -123,10 +123,10 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
     Floats       all;
     const auto   text = tokens(N_PROMPT + N_ANSWER, 3);
     ours.add(text);
-    const size_t                    bytes = ours.get()->recurrent_bytes;
-    const int                       at[] = { BLOCK, 6 * BLOCK };
-    std::vector<Floats>             states(2, Floats(bytes / sizeof(float)));
-    std::vector<weir_work>          works = { work_of(&ours, N_PROMPT, true) };
+    const size_t           bytes = ours.get()->recurrent_bytes;
+    const int              at[] = { BLOCK, 6 * BLOCK };
+    std::vector<Floats>    states(2, Floats(bytes / sizeof(float)));
+    std::vector<weir_work> works = { work_of(&ours, N_PROMPT, true) };
     for (int i = 0; i < 2; i++) works[0].snapshots[works[0].n_snapshots++] = { at[i], states[static_cast<size_t>(i)].data() };
     step(&works, 0, &all);
     expect_same(all, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(all.size())), "with states taken on the way");
@@ -141,8 +141,9 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
         weir_sequence_fork(fork.get(), stops.get());
         works = { work_of(&fork, N_PROMPT - at[i], true) };
         step(&works, 0, &rest);
-        expect_same(rest, Floats(whole.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(at[i]) * engine_.n_vocab()),
-                                 whole.begin() + static_cast<ptrdiff_t>(N_PROMPT * engine_.n_vocab())),
+        expect_same(rest,
+                    Floats(whole.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(at[i]) * engine_.n_vocab()),
+                           whole.begin() + static_cast<ptrdiff_t>(N_PROMPT * engine_.n_vocab())),
                     "a fork goes on");
         EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0) << "its origin does not notice";
         /* A sequence that forgets begins as a new one does. */
@@ -163,13 +164,18 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     weir_coda_layer    layer = {};
     layer.n_kv_heads = shape.n_kv_heads, layer.head_dim = shape.head_dim, layer.window = 24, layer.n_exact = 6, layer.n_summary = 5;
     layer.format = std::string(GetParam().format) == "f32" ? WEIR_KV_F32 : WEIR_KV_F16;
-    const size_t each = weir_coda_view(&layer, nullptr).bytes, n = std::string(GetParam().pattern).find("attn") == std::string::npos ? 2 : 1;
+    const size_t each = weir_coda_view(&layer, nullptr).bytes,
+                 n = std::string(GetParam().pattern).find("attn") == std::string::npos ? 2 : 1;
     EXPECT_EQ(plan->recurrent, 3 * n * each);
     /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is beside the page is small. */
     EXPECT_LT(each, static_cast<size_t>(64 * 2 * shape.n_kv_heads * shape.head_dim) * (layer.format == WEIR_KV_F32 ? 4 : 2) + 1024);
     Sequence sequence(engine_);
     EXPECT_EQ(sequence.get()->recurrent_bytes, n * each);
-    const auto used = [&] { return weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_RECURRENT) + weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS) + weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SNAPSHOTS); };
+    const auto used = [&] {
+        return weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_RECURRENT) +
+               weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS) +
+               weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SNAPSHOTS);
+    };
     const size_t before = used();
     sequence.add(tokens(1000, 5));
     while (sequence.get()->n_computed < 900) {
@@ -267,7 +273,10 @@ TEST_F(CodaRefused, StatesThatNoTextLeaves)
              [](weir_coda_state *s) { s->head->n_rows = 3; }, [](weir_coda_state *s) { s->head->n_open_exact = 7; },
              [](weir_coda_state *s) { s->head->n_open_summary = 4; }, [](weir_coda_state *s) { s->rows[3] = s->rows[4]; },
              [](weir_coda_state *s) { s->rows[34] = 35; }, [](weir_coda_state *s) { s->rows[0] = -1; },
-             [](weir_coda_state *s) { std::swap(s->rows[0], s->rows[34]); s->head->n_rows = 34; } }) {
+             [](weir_coda_state *s) {
+                 std::swap(s->rows[0], s->rows[34]);
+                 s->head->n_rows = 34;
+             } }) {
         alignas(64) static char memory[1 << 16];
         ASSERT_LE(n, sizeof memory);
         memcpy(memory, good.data(), n);

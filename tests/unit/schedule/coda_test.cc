@@ -1,0 +1,148 @@
+/* Service over models with coda layers: warm answers are cold answers, whoever shares the steps, what was preempted, saved and restored. */
+#include "engine/schedule/sessions.h"
+#include "tests/unit/model/coda.h"
+#include "tests/unit/schedule/call.h"
+
+namespace {
+
+using support::Call;
+
+constexpr char OPTIONS[] =
+    "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 32\nexact_gate = 0.0\nsummary_gate = 0.0\n"
+    "lambda_bias = 0\n";
+
+class CodaService : public ::testing::TestWithParam<const char *> {
+  protected:
+    void open(int slots, const support::Settings &more = {})
+    {
+        weir_config *const config = &config_;
+        weir_config_default(config);
+        if (settings_.empty()) support::write_coda(folder_, GetParam(), support::coda_block(OPTIONS), &settings_);
+        snprintf(config->model.path, sizeof config->model.path, "%s", folder_.path().c_str());
+        support::Settings settings = settings_;
+        settings.insert(settings.end(), { "kernels.activations=f32", "batch.chunk=256", "model.context=512",
+                                          "batch.max_sequences=" + std::to_string(slots) });
+        settings.insert(settings.end(), more.begin(), more.end());
+        for (const std::string &setting : settings) ASSERT_EQ(weir_config_set(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = { config, true, false, nullptr, nullptr };
+        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        service_ = weir_engine_service(engine_);
+    }
+    void TearDown() override { close(); }
+    void close()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, bool cache = true, int max_tokens = 12)
+    {
+        Call call(ids, max_tokens);
+        call.request.cache_prompt = cache;
+        call.request.sampling.temperature = 0;
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_OK) << call.message;
+        usage_ = call.usage;
+        return call.tokens[0];
+    }
+    static std::vector<int32_t> prompt(int seed, int n) { return support::some_tokens(static_cast<size_t>(n), seed, 300); }
+    support::Folder             folder_;
+    support::Settings           settings_;
+    weir_config                 config_;
+    weir_engine                *engine_ = nullptr;
+    weir_service               *service_ = nullptr;
+    weir_error                  error_ = {};
+    weir_usage                  usage_ = {};
+};
+
+TEST_P(CodaService, TextsAreContinuedAtTheEndsOfBlocks)
+{
+    open(2);
+    const auto text = prompt(1, 200), cold = run(text, false);
+    EXPECT_EQ(run(text), cold);
+    EXPECT_EQ(run(text), cold);
+    EXPECT_EQ(usage_.n_cached, 192) << usage_.reuse;
+    auto turn = text;
+    turn.insert(turn.end(), cold.begin(), cold.end());
+    const auto more = prompt(2, 60);
+    turn.insert(turn.end(), more.begin(), more.end());
+    const auto cold_turn = run(turn, false);
+    EXPECT_EQ(run(turn), cold_turn) << "an answer that is read is a prompt";
+    EXPECT_EQ(usage_.n_cached, 192);
+    EXPECT_EQ(run(turn), cold_turn);
+    EXPECT_EQ(usage_.n_cached, 256);
+    const auto brief = prompt(3, 20), answer = run(brief, false);
+    EXPECT_EQ(run(brief), answer);
+    EXPECT_EQ(run(brief), answer);
+    EXPECT_EQ(usage_.n_cached, 0) << "shorter than a block";
+}
+
+/* While others decode, prompts come in smaller pieces; one row of a prompt is not a step. */
+TEST_P(CodaService, AnyCompanyGivesTheSameAnswers)
+{
+    open(4);
+    std::vector<std::vector<int32_t>> prompts, alone;
+    for (int i = 0; i < 8; i++) prompts.push_back(prompt(10 + i, i == 3 ? 129 : i == 5 ? 257 : 1 + 37 * i));
+    for (const auto &ids : prompts) alone.push_back(run(ids, false, 16));
+    for (const bool caches : { false, true, true }) {
+        std::vector<std::unique_ptr<Call>> calls;
+        for (const auto &ids : prompts) {
+            calls.push_back(std::make_unique<Call>(ids, 16));
+            calls.back()->request.sampling.temperature = 0;
+            calls.back()->request.cache_prompt = caches;
+            ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+        }
+        for (size_t i = 0; i < calls.size(); i++) {
+            calls[i]->wait();
+            EXPECT_EQ(calls[i]->tokens[0], alone[i]) << "prompt " << i;
+        }
+    }
+}
+
+TEST_P(CodaService, ScoredPromptsAndSeveralChoicesAreTheSame)
+{
+    open(3);
+    const auto text = prompt(4, 150), alone = run(text, false, 10);
+    Call       scored(text, 10);
+    scored.request.sampling.temperature = 0;
+    scored.request.want_prompt_logprobs = true;
+    ASSERT_EQ(scored.submit(service_, &error_), WEIR_OK) << error_.text;
+    scored.wait();
+    EXPECT_EQ(scored.tokens[0], alone);
+    EXPECT_EQ(scored.prompt_logprobs.size(), text.size() - 1);
+    Call choices(text, 10);
+    choices.request.sampling.temperature = 0;
+    choices.request.n_choices = 3;
+    ASSERT_EQ(choices.submit(service_, &error_), WEIR_OK) << error_.text;
+    choices.wait();
+    for (const auto &tokens : choices.tokens) EXPECT_EQ(tokens, alone);
+}
+
+TEST_P(CodaService, SessionsGoOnAfterARestart)
+{
+    const support::Settings dir = { "sessions.dir=" + (folder_ / "sessions") };
+    std::filesystem::create_directories(folder_ / "sessions");
+    open(2, dir);
+    const auto          text = prompt(6, 150), cold = run(text, false);
+    weir_session_result result = {};
+    EXPECT_EQ(run(text), cold);
+    const weir_session_wish wish = { "talk", nullptr, text.data(), 150 };
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
+    EXPECT_GE(result.n_tokens, 128);
+    close();
+    open(2, dir);
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(run(text), cold);
+    EXPECT_EQ(usage_.n_cached, 128) << usage_.reuse;
+    close();
+    /* Other options leave other states of the same size. */
+    std::string arch = support::read_file(folder_ / "archs/coda.toml");
+    support::write_file(folder_ / "archs/coda.toml", support::with(arch, "lambda_bias = 0", "lambda_bias = 0\nnovelty = 0.6"));
+    open(2, dir);
+    EXPECT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_EMISMATCH) << error_.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\""),
+                         [](const auto &info) { return std::string(info.index == 0 ? "Coda" : "Hybrid"); });
+
+} // namespace
