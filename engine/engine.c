@@ -14,7 +14,7 @@ struct weir_engine {
     weir_config            config;
     weir_plan              plan;
     weir_arch_set         *archs;
-    weir_tensor_directory *directory;
+    weir_tensor_directory *directory, *adapter; /* adapter: NULL without model.adapter */
     weir_stream           *stream;
     weir_model            *model;
     weir_ledger           *ledger;
@@ -86,6 +86,21 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
+/* GGUF files may hold queries and keys in another order of rows than the checkpoints that adapters are trained on. */
+static weir_status open_adapter(weir_engine *engine, weir_error *error)
+{
+    const char *const path = engine->config.model.adapter;
+    WEIR_TRY(weir_tensor_directory_open(&engine->adapter, path, error));
+    if (weir_tensor_directory_container(engine->adapter) != WEIR_CONTAINER_SAFETENSORS)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "model.adapter: %.400s is a GGUF file; adapters are safetensors files", path);
+    if (weir_tensor_directory_container(engine->directory) != WEIR_CONTAINER_SAFETENSORS)
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "model.adapter: %.400s goes with a safetensors checkpoint; %.400s is GGUF, which may have its rows in another order", path,
+            weir_tensor_directory_path(engine->directory));
+    return WEIR_OK;
+}
+
 /* A step must hold a block of a prompt. */
 static weir_status check_chunk(const weir_engine *engine, weir_error *error)
 {
@@ -105,10 +120,15 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     WEIR_TRY(read_formats(&engine->kv_choice, &engine->config, error));
     WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL, error));
     WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
-    WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
+    if (engine->config.model.arch[0] != '\0')
+        WEIR_TRY(weir_arch_find(&arch, engine->archs, engine->config.model.arch, engine->directory, error));
+    else
+        WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
+    if (engine->config.model.adapter[0] != '\0') WEIR_TRY(open_adapter(engine, error));
     WEIR_TRY(open_stream(engine, error));
     engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
     const weir_model_settings settings = { .activations = engine->f32_activations ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST,
+                                           .adapter = engine->adapter,
                                            .kv_format = engine->kv_choice.rest };
     WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream, &settings, error));
     WEIR_TRY(check_chunk(engine, error));
@@ -210,6 +230,7 @@ static weir_identity_parts identity_parts(const weir_engine *engine, const weir_
 {
     return (weir_identity_parts){ .config = &engine->config,
                                   .directory = engine->directory,
+                                  .adapter = engine->adapter,
                                   .model = engine->model,
                                   .tokenizer = engine->tokenizer,
                                   .spec = spec,
@@ -455,6 +476,7 @@ void weir_engine_close(weir_engine *engine)
     weir_tokenizer_close(engine->tokenizer);
     weir_model_close(engine->model);
     weir_stream_close(engine->stream);
+    weir_tensor_directory_close(engine->adapter);
     weir_tensor_directory_close(engine->directory);
     weir_arch_set_close(engine->archs);
     if (engine->ledger != NULL)

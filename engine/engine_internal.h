@@ -35,7 +35,7 @@ WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_part
 /* identity.c: what makes the memory of one engine of use to another. Reads a sample of every tensor and the whole vocabulary. */
 typedef struct weir_identity_parts {
     const weir_config           *config;
-    const weir_tensor_directory *directory;
+    const weir_tensor_directory *directory, *adapter; /* adapter: NULL, or what replaces tensors */
     const weir_model            *model;
     const weir_tokenizer        *tokenizer; /* NULL: none */
     const weir_kv_spec          *spec;

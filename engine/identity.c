@@ -33,6 +33,15 @@ static void add_tensor(XXH3_state_t *hash, const weir_tensor *tensor)
     for (size_t i = 0; i < PIECES; i++) add(hash, tensor->data + (i + 1 < PIECES ? i * step : tensor->bytes - PIECE_BYTES), PIECE_BYTES);
 }
 
+static void add_tensors(XXH3_state_t *hash, const weir_tensor_directory *directory)
+{
+    for (size_t i = 0; i < weir_tensor_directory_count(directory); i++) {
+        const weir_tensor *const tensor = weir_tensor_directory_at(directory, i);
+        add_tensor(hash, tensor);
+        weir_tensor_release(directory, tensor);
+    }
+}
+
 /* Options of the arch file decide what memory of fixed size holds. */
 static void add_memory(XXH3_state_t *hash, const weir_model *model, int64_t layer)
 {
@@ -60,11 +69,8 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
     WEIR_SHAPE_NUMBERS(X)
 #undef X
     for (int64_t i = 0; i < shape->n_layers; i++) add_memory(hash, parts->model, i);
-    for (size_t i = 0; i < weir_tensor_directory_count(parts->directory); i++) {
-        const weir_tensor *const tensor = weir_tensor_directory_at(parts->directory, i);
-        add_tensor(hash, tensor);
-        weir_tensor_release(parts->directory, tensor);
-    }
+    add_tensors(hash, parts->directory);
+    if (parts->adapter != NULL) add_tensors(hash, parts->adapter);
 }
 
 static void add_vocabulary(XXH3_state_t *hash, const weir_tokenizer *tokenizer)

@@ -26,7 +26,7 @@ typedef struct weir_config_pin {
  * Sizes are bytes; 0 means "no limit" or "choose", as each key says. About 60 KiB: one per process, not on deep stacks. */
 typedef struct weir_config {
     struct {
-        weir_config_text path, name, arch_dir;
+        weir_config_text path, name, arch_dir, arch, adapter;
         int64_t          context;
     } model;  /* path "": the bundled demo */
     struct {

@@ -116,6 +116,11 @@ static bool matches(const weir_arch *arch, weir_container container, const char 
     return false;
 }
 
+static void list_known(weir_buffer *out, const weir_arch_set *set)
+{
+    for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(out, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
+}
+
 weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory, weir_error *error)
 {
     const weir_container container = weir_tensor_directory_container(directory);
@@ -130,10 +135,26 @@ weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, con
         return weir_arch_check_refusals(*out, directory, error);
     }
     weir_buffer known = { 0 };
-    for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
+    list_known(&known, set);
     const weir_status status =
         weir_error_set(error, WEIR_EUNSUPPORTED, "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
                        weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none");
+    weir_buffer_free(&known);
+    return status;
+}
+
+weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, const char *name, const weir_tensor_directory *directory,
+                           weir_error *error)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (strcmp(set->archs[i].name, name) != 0) continue;
+        *out = &set->archs[i];
+        return weir_arch_check_refusals(*out, directory, error);
+    }
+    weir_buffer known = { 0 };
+    list_known(&known, set);
+    const weir_status status = weir_error_set(error, WEIR_ECONFIG, "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)",
+                                              name, known.data != NULL ? known.data : "none");
     weir_buffer_free(&known);
     return status;
 }

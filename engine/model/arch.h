@@ -33,6 +33,9 @@ void                        weir_arch_set_close(weir_arch_set *set);
  * or the setting that an arch file refuses. */
 WEIR_MUST_CHECK weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
                                             weir_error *error);
+/* The one of this name, if it does not refuse the checkpoint. */
+WEIR_MUST_CHECK weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, const char *name,
+                                           const weir_tensor_directory *directory, weir_error *error);
 /* The prefix of GGUF keys, NULL for safetensors. */
 const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory);
 

@@ -72,13 +72,10 @@ static const member differential_keys[] = {
     { "mixer", FORM_TEXT, DIFFERS }, { "rope", FORM_TEXT, DIFFERS }, { "qk_norm", FORM_FLAG, DIFFERS }, { 0 }
 };
 static const member ffn_keys[] = { { "kind", FORM_TEXT, NEEDED }, { 0 } };
-static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },
-                                      { "hf", FORM_NAMES, ONCE },
-                                      { "gguf_transform", FORM_TEXT, ONCE },
-                                      { "hf_transform", FORM_TEXT, ONCE },
-                                      { "or", FORM_TEXT, ONCE },
-                                      { "optional", FORM_FLAG, ONCE },
-                                      { 0 } };
+static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
+                                      { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
+                                      { "hf_transform", FORM_TEXT, ONCE }, { "or", FORM_TEXT, ONCE },
+                                      { "optional", FORM_FLAG, ONCE },     { 0 } };
 static const member refuse_keys[] = {
     { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "unless", FORM_SCALARS, NEEDED }, { "because", FORM_TEXT, ONCE }, { 0 }
 };

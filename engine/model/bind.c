@@ -41,25 +41,25 @@ static void expand(char *out, size_t size, const char *pattern, int64_t layer)
         (void)snprintf(out, size, "%.*s%" PRId64 "%s", (int)(at - pattern), pattern, layer, at + 3);
 }
 
-static const weir_tensor *find_name(const binder *b, const char *pattern, int64_t layer)
+static const weir_tensor *find_name(const binder *b, const weir_tensor_directory *directory, const char *pattern, int64_t layer)
 {
     char name[NAME_LENGTH], full[2 * NAME_LENGTH];
     expand(name, sizeof name, pattern, layer);
-    const weir_tensor *tensor = weir_tensor_directory_find(b->model->directory, name);
+    const weir_tensor *tensor = weir_tensor_directory_find(directory, name);
     if (tensor != NULL || b->container == WEIR_CONTAINER_GGUF) return tensor;
     const weir_toml_node *const prefixes = weir_toml_get(weir_toml_get(b->model->arch->root, "arch"), "prefixes");
     for (size_t i = 0; tensor == NULL && prefixes != NULL && i < weir_toml_size(prefixes); i++) {
         const char *const prefix = weir_toml_string(weir_toml_at(prefixes, i, NULL), NULL);
         (void)snprintf(full, sizeof full, "%s%s", prefix != NULL ? prefix : "", name);
-        tensor = weir_tensor_directory_find(b->model->directory, full);
+        tensor = weir_tensor_directory_find(directory, full);
     }
     return tensor;
 }
 
-/* NAME or [NAMES] of this container; *wanted (may be NULL) is the first name, for messages. */
-static const weir_tensor *find_tensor(const binder *b, const weir_toml_node *entry, int64_t layer, const char **wanted)
+/* NAME or [NAMES]; *wanted (may be NULL) is the first name, for messages. */
+static const weir_tensor *find_names(const binder *b, const weir_tensor_directory *directory, const weir_toml_node *names, int64_t layer,
+                                     const char **wanted)
 {
-    const weir_toml_node *const names = weir_arch_choice(entry, b->container);
     if (names == NULL) return NULL;
     const bool         is_list = weir_toml_type_of(names) == WEIR_TOML_ARRAY;
     const weir_tensor *tensor = NULL;
@@ -67,9 +67,30 @@ static const weir_tensor *find_tensor(const binder *b, const weir_toml_node *ent
         const char *const name = weir_toml_string(is_list ? weir_toml_at(names, i, NULL) : names, NULL);
         if (name == NULL) continue;
         if (wanted != NULL && i == 0) *wanted = name;
-        tensor = find_name(b, name, layer);
+        tensor = find_name(b, directory, name, layer);
     }
     return tensor;
+}
+
+static void mark_used(binder *b, const weir_tensor *tensor)
+{
+    const weir_model *const model = b->model;
+    const bool              is_own = weir_model_directory_of(model, tensor) == model->directory;
+    const size_t            before = is_own ? 0 : weir_tensor_directory_count(model->directory);
+    model->used[before + (size_t)(tensor - weir_tensor_directory_at(is_own ? model->directory : model->adapter, 0))] = true;
+}
+
+/* Under the names of this container, the adapter's before the checkpoint's; the adapter may also have names of its own. */
+static const weir_tensor *find_tensor(binder *b, const weir_toml_node *entry, int64_t layer, const char **wanted)
+{
+    const weir_toml_node *const names = weir_arch_choice(entry, b->container);
+    const weir_tensor *const    base = find_names(b, b->model->directory, names, layer, wanted);
+    const weir_tensor          *tensor = NULL;
+    if (b->model->adapter == NULL) return base;
+    tensor = find_names(b, b->model->adapter, weir_toml_get(entry, "adapter"), layer, NULL);
+    if (tensor == NULL) tensor = find_names(b, b->model->adapter, names, layer, NULL);
+    if (tensor != NULL && base != NULL) mark_used(b, base); /* replaced */
+    return tensor != NULL ? tensor : base;
 }
 
 static transform transform_of(binder *b, const weir_toml_node *entry, const char *slot)
@@ -104,12 +125,6 @@ static void describe_shape(char *out, size_t size, const weir_tensor *tensor)
         n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
 }
 
-static void mark_used(binder *b, const weir_tensor *tensor)
-{
-    const weir_tensor *const first = weir_tensor_directory_at(b->model->directory, 0);
-    b->model->used[tensor - first] = true;
-}
-
 static void add_matrix(binder *b, const weir_tensor *tensor, int64_t rows, int64_t cols, const weir_weight **slot)
 {
     weir_model *const        model = b->model;
@@ -142,7 +157,7 @@ typedef struct wanted {
 } wanted;
 
 /* The tensor of a slot, or of the slot that its entry names with `or`. */
-static const weir_tensor *find_slot(const binder *b, const wanted *w, const weir_toml_node *entry, const char **name)
+static const weir_tensor *find_slot(binder *b, const wanted *w, const weir_toml_node *entry, const char **name)
 {
     const weir_tensor *const tensor = find_tensor(b, entry, w->layer, name);
     const char *const        instead = weir_toml_string(weir_toml_get(entry, "or"), NULL);
@@ -264,6 +279,18 @@ static void bind_embedding(binder *b)
     b->model->shape.n_vocab = tensor->shape[0];
 }
 
+/* A file of which nothing is used is the wrong one, or its names are. */
+static void check_adapter(binder *b)
+{
+    const weir_model *const model = b->model;
+    const size_t            n = weir_tensor_directory_count(model->adapter), before = weir_tensor_directory_count(model->directory);
+    for (size_t i = 0; i < n; i++) {
+        if (model->used[before + i]) return;
+    }
+    problem(b, "adapter %s: the architecture has a place for none of its %zu tensors, the first is %s",
+            weir_tensor_directory_path(model->adapter), n, n > 0 ? weir_tensor_directory_at(model->adapter, 0)->name : "missing");
+}
+
 weir_status weir_bind_tensors(weir_model *model, weir_error *error)
 {
     binder b = { .model = model,
@@ -278,6 +305,7 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
                     &model->rope_factors);
         for (int64_t i = 0; i < shape->n_layers; i++) bind_layer(&b, i);
     }
+    if (b.n_problems == 0 && model->adapter != NULL) check_adapter(&b);
     weir_status status = WEIR_OK;
     if (b.n_problems > 0) {
         if (b.n_problems > REPORTED_PROBLEMS) (void)!weir_buffer_format(&b.problems, "\n  and %zu more", b.n_problems - REPORTED_PROBLEMS);

@@ -115,6 +115,7 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
     weir_model *const  model = calloc(1, sizeof *model);
     if (model == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the model");
     *model = (weir_model){ .directory = directory,
+                           .adapter = settings->adapter,
                            .arch = arch,
                            .stream = stream,
                            .activations = settings->activations,
@@ -125,13 +126,14 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
     if (status == WEIR_OK)
         status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory, weir_arch_gguf_prefix(directory), error);
     if (status != WEIR_OK) goto done;
-    const size_t n_layers = (size_t)model->shape.n_layers, n_tensors = weir_tensor_directory_count(directory);
+    const size_t n_layers = (size_t)model->shape.n_layers, n_tensors = weir_tensor_directory_count(directory),
+                 n_more = settings->adapter != NULL ? weir_tensor_directory_count(settings->adapter) : 0;
     model->max_matrices = n_layers * LAYER_MATRICES + 1;
     model->max_vectors = n_layers * LAYER_VECTORS + 2;
     model->layers = calloc(n_layers, sizeof *model->layers);
     model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
     model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
-    model->used = calloc(n_tensors + 1, sizeof *model->used);
+    model->used = calloc(n_tensors + n_more + 1, sizeof *model->used);
     if (model->layers == NULL || model->matrices == NULL || model->vectors == NULL || model->used == NULL) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu layers", n_layers);
         goto done;
@@ -146,6 +148,15 @@ done:
     else
         *out = model;
     return status;
+}
+
+const weir_tensor_directory *weir_model_directory_of(const weir_model *model, const weir_tensor *tensor)
+{
+    const size_t n = model->adapter != NULL ? weir_tensor_directory_count(model->adapter) : 0;
+    for (size_t i = 0; i < n; i++) {
+        if (weir_tensor_directory_at(model->adapter, i) == tensor) return model->adapter;
+    }
+    return model->directory;
 }
 
 static weir_status load_vector(const bound_vector *vector, float *dst, const char *path, weir_error *error)
@@ -172,7 +183,8 @@ static weir_status load_vectors(weir_model *model, weir_error *error)
 {
     float *dst = model->vector_memory;
     for (size_t i = 0; i < model->n_vectors; i++) {
-        WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(model->directory), error));
+        const weir_tensor_directory *const directory = weir_model_directory_of(model, model->vectors[i].tensor);
+        WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error));
         dst += (model->vectors[i].count + 15) / 16 * 16;
     }
     return WEIR_OK;
@@ -191,8 +203,9 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
         if (progress != NULL) progress(user, done, model->weight_bytes);
         const weir_status status = weir_weight_pack(&matrix->weight, model->stream, &source, dst, error);
         if (status != WEIR_OK)
-            return weir_error_prefix(error, status, "%s: tensor %s", weir_tensor_directory_path(model->directory), tensor->name);
-        weir_tensor_release(model->directory, tensor);
+            return weir_error_prefix(error, status, "%s: tensor %s", weir_tensor_directory_path(weir_model_directory_of(model, tensor)),
+                                     tensor->name);
+        weir_tensor_release(weir_model_directory_of(model, tensor), tensor);
         const size_t bytes = (matrix->weight.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         dst += bytes;
         done += bytes;
@@ -277,9 +290,12 @@ size_t weir_model_decode_bytes(const weir_model *model) { return weir_model_weig
 
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most)
 {
+    const size_t n = weir_tensor_directory_count(model->directory),
+                 n_more = model->adapter != NULL ? weir_tensor_directory_count(model->adapter) : 0;
     size_t count = 0;
-    for (size_t i = 0; i < weir_tensor_directory_count(model->directory); i++) {
-        const char *const name = weir_tensor_directory_at(model->directory, i)->name;
+    for (size_t i = 0; i < n + n_more; i++) {
+        const char *const name =
+            (i < n ? weir_tensor_directory_at(model->directory, i) : weir_tensor_directory_at(model->adapter, i - n))->name;
         if (model->used[i] || weir_bind_skips(model, name)) continue;
         if (count < most) names[count] = name;
         count++;

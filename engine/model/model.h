@@ -14,8 +14,9 @@ extern "C" {
 typedef struct weir_model weir_model;
 
 typedef struct weir_model_settings {
-    weir_activations activations;
-    weir_kv_pair     kv_format; /* kv.format: also of memory of fixed size that holds keys and values */
+    weir_activations             activations;
+    const weir_tensor_directory *adapter; /* its tensors replace those of the checkpoint; NULL: none; outlives the model */
+    weir_kv_pair                 kv_format; /* kv.format: also of memory of fixed size that holds keys and values */
 } weir_model_settings;
 
 /* Finds every tensor, checks shapes and types, and plans the packed layouts; all errors of a file are reported at once. Nothing large is

@@ -28,7 +28,7 @@ typedef struct layer {
 } layer;
 
 struct weir_model {
-    const weir_tensor_directory *directory;
+    const weir_tensor_directory *directory, *adapter; /* adapter: NULL, or what replaces tensors of the other */
     const weir_arch             *arch;
     weir_stream                 *stream;
     weir_activations             activations;
@@ -38,7 +38,7 @@ struct weir_model {
     bound_matrix                *matrices; /* never reallocated: blocks point at the weights */
     bound_vector                *vectors;
     size_t                       n_matrices, max_matrices, n_vectors, max_vectors;
-    bool                        *used; /* per tensor of the directory */
+    bool                        *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;
     const weir_weight *output;
@@ -52,6 +52,9 @@ struct weir_model {
     int64_t      kv_layers, recurrent_elements, n_parameters;
     int32_t      block_rows;
 };
+
+/* Whose tensor it is. */
+const weir_tensor_directory *weir_model_directory_of(const weir_model *model, const weir_tensor *tensor);
 
 /* bind.c */
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);
