@@ -15,7 +15,7 @@ using support::Sequence;
 using support::Settings;
 using Floats = std::vector<float>;
 
-constexpr int BLOCK = 16, N_PROMPT = 150, N_ANSWER = 12;
+constexpr int BLOCK = 16, N_PROMPT = 150, N_ANSWER = 12, N_TEXT = 240; /* a prompt, its answer, and a second prompt */
 const char OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\nexact_gate = 0.0\nsummary_gate = 0.0\n";
 
 struct Case {
@@ -51,16 +51,16 @@ class Coda : public ::testing::TestWithParam<Case> {
         const float *const from = logits + static_cast<size_t>((*works)[own].first_logit) * engine_.n_vocab();
         all->insert(all->end(), from, from + static_cast<size_t>((*works)[own].n_rows) * engine_.n_vocab());
     }
-    /* Logits of a prompt in pieces of `piece` rows, and of an answer; `beside`, others come and go. */
+    /* Logits of a text, its prompts in pieces that end at multiples of `piece`; `beside`, others come and go. */
     Floats run(int piece, bool beside = false, std::vector<char> *state = nullptr)
     {
         Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);
         Floats   all;
-        ours.add(tokens(N_PROMPT + N_ANSWER, 3));
+        ours.add(tokens(N_TEXT, 3));
         decoding.add(tokens(N_PROMPT, 11));
         reading.add(tokens(250, 12));
         late.add(tokens(250, 13));
-        for (int at = 0, i = 0; at < N_PROMPT + N_ANSWER; i++) {
+        for (int at = 0, i = 0; at < N_TEXT; i++) {
             std::vector<weir_work> works;
             const auto             add = [&works](Sequence *sequence, int rows, bool is_prompt) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
@@ -69,8 +69,9 @@ class Coda : public ::testing::TestWithParam<Case> {
             if (beside) add(&decoding, 1, false);
             if (beside && i % 2 == 0) add(&reading, BLOCK * (1 + i % 2), true);
             const size_t own = works.size();
-            const int    rows = at < N_PROMPT ? std::min(piece, N_PROMPT - at) : 1;
-            works.push_back(work_of(&ours, rows, at < N_PROMPT));
+            const bool   is_answer = at >= N_PROMPT && at < N_PROMPT + N_ANSWER;
+            const int    rows = is_answer ? 1 : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
+            works.push_back(work_of(&ours, rows, !is_answer));
             if (beside) add(&late, i % 3 == 0 ? 64 : BLOCK, true);
             step(&works, own, &all);
             at += rows;
@@ -97,7 +98,7 @@ TEST_P(Coda, AnyCutIntoWholeBlocksGivesTheSameBits)
 {
     open();
     std::vector<char> state, other;
-    const Floats      whole = run(N_PROMPT, false, &state);
+    const Floats      whole = run(256, false, &state);
     for (const float x : whole) ASSERT_TRUE(std::isfinite(x));
     for (const int piece : { BLOCK, 3 * BLOCK, 128 }) {
         expect_same(run(piece, false, &other), whole, "pieces of " + std::to_string(piece));
@@ -109,19 +110,19 @@ TEST_P(Coda, AnyCutIntoWholeBlocksGivesTheSameBits)
 TEST_P(Coda, AnyCompanyGivesTheSameBits)
 {
     open();
-    const Floats whole = run(N_PROMPT);
+    const Floats whole = run(256);
     for (const int piece : { BLOCK, 64 }) expect_same(run(piece, true), whole, "beside others, pieces of " + std::to_string(piece));
     open({ "kernels.threads=3" });
-    expect_same(run(N_PROMPT), whole, "three threads");
+    expect_same(run(256), whole, "three threads");
 }
 
 TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
 {
     open();
-    const Floats whole = run(N_PROMPT);
+    const Floats whole = run(256);
     Sequence     ours(engine_);
     Floats       all;
-    const auto   text = tokens(N_PROMPT + N_ANSWER, 3);
+    const auto   text = tokens(N_TEXT, 3);
     ours.add(text);
     const size_t           bytes = ours.get()->recurrent_bytes;
     const int              at[] = { BLOCK, 6 * BLOCK };

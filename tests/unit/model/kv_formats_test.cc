@@ -79,8 +79,8 @@ class Layers {
         weir_work      works[2] = {};
         int            n_works = 0;
         const int      left = other.n_tokens - other.n_computed, beside = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
-        if (beside > 0) works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false };
-        works[n_works++] = { &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {}, false };
+        if (beside > 0) works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
+        works[n_works++] = { &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {}, false, false };
         const float *logits = nullptr;
         ASSERT_EQ(weir_runner_step(runner_, works, n_works, &logits, engine_.error()), WEIR_OK) << engine_.text();
         const weir_work   &work = works[n_works - 1];

@@ -141,10 +141,9 @@ class Folder {
     Folder()
     {
         const auto *const info = ::testing::UnitTest::GetInstance()->current_test_info();
-        path_ = ::testing::TempDir() + "/" + info->test_suite_name() + "." + info->name();
-        std::filesystem::remove_all(path_);
-        std::filesystem::create_directories(path_);
+        open(std::string(info->test_suite_name()) + "." + info->name());
     }
+    explicit Folder(const std::string &name) { open(name); }
     ~Folder() { std::filesystem::remove_all(path_); }
     Folder(const Folder &) = delete;
     Folder            &operator=(const Folder &) = delete;
@@ -152,6 +151,12 @@ class Folder {
     const std::string &path() const { return path_; }
 
   private:
+    void open(const std::string &name)
+    {
+        path_ = ::testing::TempDir() + "/" + name;
+        std::filesystem::remove_all(path_);
+        std::filesystem::create_directories(path_);
+    }
     std::string path_;
 };
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "engine/kv/residency.h"
-#include "tests/unit/model/support.h"
+#include "tests/unit/model/coda.h"
 
 namespace {
 
@@ -88,9 +88,16 @@ class Texts {
     std::vector<std::vector<float>>        logits_;
 };
 
+/* A golden model, or Llama with differential attention, which asks twice as many queries. */
+std::string path_of(const Case &c)
+{
+    return strcmp(c.model, "differential") == 0 ? ::testing::TempDir() + "/differential" : support::golden(c.model);
+}
+
 Settings base(const Case &c)
 {
-    return { "kernels.activations=f32",
+    return { "model.arch_dir=" + (strcmp(c.model, "differential") == 0 ? path_of(c) + "/archs" : ""),
+              "kernels.activations=f32",
              "batch.chunk=128",
              "kv.tiers.hot=1",
              std::string("kv.format=") + c.format,
@@ -104,16 +111,16 @@ void open_small(Engine &engine, const Case &c, const std::string &folder, double
 {
     Settings settings = base(c);
     settings.insert(settings.end(), { "memory.disk=64MiB", "memory.disk_dir=" + folder, "memory.host=1GiB" });
-    ASSERT_EQ(engine.open(support::golden(c.model), settings), WEIR_OK) << engine.text();
+    ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const int64_t block = 64 * weir_engine_plan_of(engine.get())->kv_bytes_per_token, full = (c.n_tokens + 63) / 64 * c.n_sequences;
     settings[settings.size() - 3] = "memory.disk=" + std::to_string(full * block) + "B"; /* not more, for its books take memory */
-    ASSERT_EQ(engine.open(support::golden(c.model), settings), WEIR_OK) << engine.text();
+    ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     const int64_t          blocks = std::max((int64_t)((double)full * share), least_blocks);
     const size_t           sinks = (size_t)(c.n_sequences + 1 + blocks / 32) * (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink);
     const size_t           host = weir_plan_total(plan) - plan->kv + plan->kv_open + (size_t)(blocks * block) + sinks;
     settings.back() = "memory.host=" + std::to_string(host) + "B";
-    ASSERT_EQ(engine.open(support::golden(c.model), settings), WEIR_OK) << engine.text();
+    ASSERT_EQ(engine.open(path_of(c), settings), WEIR_OK) << engine.text();
     const weir_plan *const small = weir_engine_plan_of(engine.get());
     EXPECT_LE(weir_ledger_peak(weir_engine_ledger(engine.get()), WEIR_TIER_HOST), host);
     EXPECT_LT(small->kv - small->kv_open - sinks, (size_t)(full * block) * 2 / 3) << "nothing will be tested";
@@ -124,9 +131,11 @@ class Tiers : public ::testing::TestWithParam<Case> {};
 TEST_P(Tiers, GiveTheBitsOfMemory)
 {
     const Case   c = GetParam();
-    const Folder folder;
+    const Folder folder, model("differential");
     Engine       engine;
-    ASSERT_EQ(engine.open(support::golden(c.model), base(c)), WEIR_OK) << engine.text();
+    Settings     ignored;
+    support::write_coda(model, "\"coda\"", "[block.coda]\nmixer = \"differential_attention\"\nrope = \"half_split\"\nlambda_bias = -1\n", &ignored);
+    ASSERT_EQ(engine.open(path_of(c), base(c)), WEIR_OK) << engine.text();
     std::vector<std::vector<float>> want;
     {
         Texts texts(engine, c);
@@ -160,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{ "qwen3", "q4_0", 1100, 2 }, Case{ "qwen3", "int8", 1100, 2 }, Case{ "qwen3", "fp8_e4m3", 1100, 2 },
                       Case{ "qwen3", "fp8_e5m2", 1100, 2 }, Case{ "qwen3", "kivi2", 1100, 2 }, Case{ "qwen3", "kivi4/turbo3", 1100, 2 },
                       Case{ "tq", "q8_0/kivi8", 1100, 2 }, Case{ "tq", "turbo2", 1100, 2 }, Case{ "tq", "turbo4", 1100, 2 },
-                      Case{ "qwen3", "turbo4", 1500, 3, 128 }, Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 }));
+                      Case{ "qwen3", "turbo4", 1500, 3, 128 }, Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 }, Case{ "differential", "f16", 1500, 3 }, Case{ "differential", "kivi4/turbo3", 1100, 2 }));
 
 /* A plan that could not keep running sequences going is refused with the arithmetic. */
 TEST(TierPlan, MemoryHoldsWhatMustBeHot)
@@ -170,7 +179,7 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     Engine       engine;
     Settings     settings = base(c);
     settings.insert(settings.end(), { "kv.policy.kept=0", "memory.disk=2MiB", "memory.disk_dir=" + folder.path(), "memory.host=1GiB" });
-    ASSERT_EQ(engine.open(support::golden(c.model), settings, true), WEIR_OK) << engine.text();
+    ASSERT_EQ(engine.open(path_of(c), settings, true), WEIR_OK) << engine.text();
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
     EXPECT_EQ(plan->kv_disk, (size_t)(plan->kv_disk_pages / 4 * 64 * plan->kv_bytes_per_token));
     EXPECT_LE(plan->kv_disk, (size_t)2 << 20);
@@ -186,18 +195,18 @@ TEST(TierPlan, MemoryHoldsWhatMustBeHot)
     weir_buffer_free(&printed);
     const size_t host = weir_plan_total(plan) - plan->kv + (size_t)(12 * 64 * plan->kv_bytes_per_token);
     settings.back() = "memory.host=" + std::to_string(host) + "B";
-    EXPECT_EQ(engine.open(support::golden(c.model), settings, true), WEIR_EFULL);
+    EXPECT_EQ(engine.open(path_of(c), settings, true), WEIR_EFULL);
     EXPECT_NE(strstr(engine.text(), "kv.tiers.hot"), nullptr) << engine.text();
     settings.back() = "memory.host=1GiB";
     std::vector<std::string> little(settings.begin(), settings.end() - 1);
     little.insert(little.end(), { "memory.host=" + std::to_string(host + (8 << 20)) + "B", "memory.disk=64GiB" });
-    ASSERT_EQ(engine.open(support::golden(c.model), little, true), WEIR_OK) << engine.text();
+    ASSERT_EQ(engine.open(path_of(c), little, true), WEIR_OK) << engine.text();
     EXPECT_TRUE(weir_engine_plan_of(engine.get())->disk_is_limited);
     ASSERT_EQ(weir_plan_print(weir_engine_plan_of(engine.get()), &printed), WEIR_OK);
     EXPECT_NE(strstr(printed.data, "books of more pages"), nullptr) << printed.data;
     weir_buffer_free(&printed);
     settings.push_back("memory.disk=1000B");
-    EXPECT_EQ(engine.plan(support::golden(c.model), settings), WEIR_EFULL);
+    EXPECT_EQ(engine.plan(path_of(c), settings), WEIR_EFULL);
     EXPECT_NE(strstr(engine.text(), "memory.disk = 1000B holds no KV pages"), nullptr) << engine.text();
 }
 

@@ -58,13 +58,13 @@ class CodaService : public ::testing::TestWithParam<const char *> {
 TEST_P(CodaService, TextsAreContinuedAtTheEndsOfBlocks)
 {
     open(2);
-    const auto text = prompt(1, 200), cold = run(text, false);
-    EXPECT_EQ(run(text), cold);
-    EXPECT_EQ(run(text), cold);
+    const auto text = prompt(1, 200), cold = run(text, false, 25); /* what is computed of it ends with a block */
+    EXPECT_EQ(run(text, true, 25), cold);
+    EXPECT_EQ(run(text, true, 25), cold);
     EXPECT_EQ(usage_.n_cached, 192) << usage_.reuse;
     auto turn = text;
     turn.insert(turn.end(), cold.begin(), cold.end());
-    const auto more = prompt(2, 60);
+    const auto more = prompt(2, 47);
     turn.insert(turn.end(), more.begin(), more.end());
     const auto cold_turn = run(turn, false);
     EXPECT_EQ(run(turn), cold_turn) << "an answer that is read is a prompt";
@@ -140,6 +140,32 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     support::write_file(folder_ / "archs/coda.toml", support::with(arch, "lambda_bias = 0", "lambda_bias = 0\nnovelty = 0.6"));
     open(2, dir);
     EXPECT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_EMISMATCH) << error_.text;
+}
+
+/* What an answer wrote row by row is written so again when memory ran short. */
+TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
+{
+    if (std::string(GetParam()).find("attn") == std::string::npos) GTEST_SKIP() << "nothing runs short: its memory does not grow";
+    const support::Settings more = { "kv.reuse=off", "memory.host=1GiB" };
+    open(6, more);
+    std::vector<std::vector<int32_t>> alone;
+    for (int i = 0; i < 6; i++) alone.push_back(run(prompt(20 + i, 60 + 11 * i), false, 150));
+    const weir_plan plan = *weir_engine_plan_of(engine_);
+    close();
+    open(6, { "kv.reuse=off", "memory.host=" + std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB" });
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < 6; i++) {
+        calls.push_back(std::make_unique<Call>(prompt(20 + i, 60 + 11 * i), 150));
+        calls.back()->request.sampling.temperature = 0;
+        ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
+    }
+    for (size_t i = 0; i < calls.size(); i++) {
+        calls[i]->wait();
+        EXPECT_EQ(calls[i]->tokens[0], alone[i]) << i;
+    }
+    weir_service_stats stats;
+    weir_service_stats_of(service_, &stats);
+    EXPECT_GT(stats.preemptions, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\""),
