@@ -97,7 +97,7 @@ std::string path_of(const Case &c)
 Settings base(const Case &c)
 {
     return { "model.arch_dir=" + (strcmp(c.model, "differential") == 0 ? path_of(c) + "/archs" : ""),
-              "kernels.activations=f32",
+             "kernels.activations=f32",
              "batch.chunk=128",
              "kv.tiers.hot=1",
              std::string("kv.format=") + c.format,
@@ -134,7 +134,8 @@ TEST_P(Tiers, GiveTheBitsOfMemory)
     const Folder folder, model("differential");
     Engine       engine;
     Settings     ignored;
-    support::write_coda(model, "\"coda\"", "[block.coda]\nmixer = \"differential_attention\"\nrope = \"half_split\"\nlambda_bias = -1\n", &ignored);
+    support::write_coda(model, "\"coda\"", "[block.coda]\nmixer = \"differential_attention\"\nrope = \"half_split\"\nlambda_bias = -1\n",
+                        &ignored);
     ASSERT_EQ(engine.open(path_of(c), base(c)), WEIR_OK) << engine.text();
     std::vector<std::vector<float>> want;
     {
@@ -169,7 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{ "qwen3", "q4_0", 1100, 2 }, Case{ "qwen3", "int8", 1100, 2 }, Case{ "qwen3", "fp8_e4m3", 1100, 2 },
                       Case{ "qwen3", "fp8_e5m2", 1100, 2 }, Case{ "qwen3", "kivi2", 1100, 2 }, Case{ "qwen3", "kivi4/turbo3", 1100, 2 },
                       Case{ "tq", "q8_0/kivi8", 1100, 2 }, Case{ "tq", "turbo2", 1100, 2 }, Case{ "tq", "turbo4", 1100, 2 },
-                      Case{ "qwen3", "turbo4", 1500, 3, 128 }, Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 }, Case{ "differential", "f16", 1500, 3 }, Case{ "differential", "kivi4/turbo3", 1100, 2 }));
+                      Case{ "qwen3", "turbo4", 1500, 3, 128 }, Case{ "tq", "q8_0", 1100, 2, 64 }, Case{ "qwen3", "kivi4", 1100, 2, 100 },
+                      Case{ "differential", "f16", 1500, 3 }, Case{ "differential", "kivi4/turbo3", 1100, 2 }));
 
 /* A plan that could not keep running sequences going is refused with the arithmetic. */
 TEST(TierPlan, MemoryHoldsWhatMustBeHot)
