@@ -137,6 +137,18 @@ static inline float weir_coda_energy(const weir_coda_layer *layer)
     return (float)sqrt((double)layer->head_dim / (double)weir_coda_low_dims(layer));
 }
 
+/* ---- numbers ------------------------------------------------------------------------------------------------------------ */
+/* What decides and what is kept has the same bits on every target, fused multiply-adds or not: products of two floats are exact in f64, and every other
+ * operation stands alone. */
+static inline float weir_coda_gate(float logit) { return (float)(1.0 / (1.0 + exp(-(double)logit))); }
+
+/* old + rate * (scale * in - old) */
+static inline float weir_coda_blend(float old, float in, float scale, float rate)
+{
+    const float step = (float)((double)scale * (double)in - (double)old);
+    return (float)((double)old + (double)rate * (double)step);
+}
+
 /* ---- elements ---------------------------------------------------------------------------------------------------------- */
 static inline float weir_coda_load(weir_kv_format format, const char *base, int64_t index)
 {

@@ -375,6 +375,25 @@ WEIR_INLINE float lane_log(float x)
 }
 WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
 WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
+/* Of any angle up to 1e9, to 1e-7: f32 range reduction would be useless from some thousand on, so the multiple of pi/2 is taken off in double; then
+ * polynomials on [-pi/4, pi/4]. */
+WEIR_INLINE void lane_sine_cosine(float angle, float *sine, float *cosine)
+{
+    const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0, half_pi_low = 0x1.1a62633145c07p-54;
+    const double to_integer = 0x1.8p52;
+    union {
+        double  f;
+        int64_t i;
+    } quarter = { .f = (double)angle * two_over_pi + to_integer };
+    const double k = quarter.f - to_integer;
+    const float  r = (float)(((double)angle - k * half_pi_high) - k * half_pi_low), r2 = r * r;
+    const float  s = r + r * r2 * (-1.6666654611e-1f + r2 * (8.3321608736e-3f + r2 * -1.9515295891e-4f));
+    const float  c = 1.0f + r2 * (-0.5f + r2 * (4.166664568298827e-2f + r2 * (-1.388731625493765e-3f + r2 * 2.443315711809948e-5f)));
+    const bool   swapped = (quarter.i & 1) != 0;
+    const float  sine_of = swapped ? c : s, cosine_of = swapped ? s : c;
+    *sine = (quarter.i & 2) != 0 ? -sine_of : sine_of;
+    *cosine = ((quarter.i + 1) & 2) != 0 ? -cosine_of : cosine_of;
+}
 
 WEIR_INLINE int lane_thread(void) { return LANE_THREADS == 1 ? 0 : omp_get_thread_num(); }
 

@@ -1,31 +1,12 @@
 /* kernels/omp/rope.c - rotary position embedding (Su et al. 2021), half split and pairs.
  *
- * The angle is the f32 product of position and frequency, as models were trained with. It reaches the context length in radians, where
- * f32 range reduction would be useless: the multiple of pi/2 is taken off in double, then sine and cosine are f32 polynomials on
- * [-pi/4, pi/4] (error 1e-7). They are computed once per row and pair and shared by all heads. */
+ * The angle is the f32 product of position and frequency, as models were trained with; it reaches the context length in radians. Sines and cosines are
+ * computed once per row and pair and shared by all heads. */
 #include "kernels/omp/lanes.h"
 
 enum { PAIRS = 128 }; /* at a time in team memory */
 
 #pragma omp declare target
-WEIR_INLINE void sine_cosine(float angle, float *sine, float *cosine)
-{
-    const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0, half_pi_low = 0x1.1a62633145c07p-54;
-    const double to_integer = 0x1.8p52;
-    union {
-        double  f;
-        int64_t i;
-    } quarter = { .f = (double)angle * two_over_pi + to_integer };
-    const double k = quarter.f - to_integer;
-    const float  r = (float)(((double)angle - k * half_pi_high) - k * half_pi_low), r2 = r * r;
-    const float  s = r + r * r2 * (-1.6666654611e-1f + r2 * (8.3321608736e-3f + r2 * -1.9515295891e-4f));
-    const float  c = 1.0f + r2 * (-0.5f + r2 * (4.166664568298827e-2f + r2 * (-1.388731625493765e-3f + r2 * 2.443315711809948e-5f)));
-    const bool   swapped = (quarter.i & 1) != 0;
-    const float  sine_of = swapped ? c : s, cosine_of = swapped ? s : c;
-    *sine = (quarter.i & 2) != 0 ? -sine_of : sine_of;
-    *cosine = ((quarter.i + 1) & 2) != 0 ? -cosine_of : cosine_of;
-}
-
 /* Pairs [first, first + n) of one row, all heads. sine, cosine [PAIRS] are shared by the team. */
 WEIR_INLINE void rotate(float *row, const float *frequencies, float position, float magnitude, int64_t n_heads, int64_t head_stride,
                         int64_t half, int64_t first, int64_t n, const bool pairs, float *restrict sine, float *restrict cosine, int tid)
@@ -33,7 +14,7 @@ WEIR_INLINE void rotate(float *row, const float *frequencies, float position, fl
     LANES
     for (int64_t i = tid; i < n; i += LANE_THREADS) {
         float s, c;
-        sine_cosine(position * frequencies[first + i], &s, &c);
+        lane_sine_cosine(position * frequencies[first + i], &s, &c);
         sine[i] = s * magnitude;
         cosine[i] = c * magnitude;
     }

@@ -21,6 +21,7 @@ typedef struct coda_bank {
     int32_t          *ring, *pool; /* [window] */
     float            *ring_gates; /* [window] */
     float            *old_k, *old_v, *sum_k, *sum_v; /* [n_values] */
+    double           *mean_k, *mean_v; /* [n_values] */
     int32_t          *slot_of; /* [candidates] */
     bool             *writes; /* [candidates] */
 } coda_bank;

@@ -28,8 +28,8 @@ static void blend(coda_bank *bank, int64_t i, const float *k, const float *v, fl
     weir_coda_read(layer, &bank->state, WEIR_KV_V, row, bank->old_v);
     for (int64_t x = 0; x < bank->n_values; x++) {
         const float rate = founds ? 1.0f : layer->rates[x / layer->head_dim] * pace;
-        if (weir_coda_is_low(layer, x % layer->head_dim)) bank->old_k[x] += rate * (k[x] * energy - bank->old_k[x]);
-        bank->old_v[x] += rate * (v[x] - bank->old_v[x]);
+        if (weir_coda_is_low(layer, x % layer->head_dim)) bank->old_k[x] = weir_coda_blend(bank->old_k[x], k[x], energy, rate);
+        bank->old_v[x] = weir_coda_blend(bank->old_v[x], v[x], 1.0f, rate);
     }
     weir_coda_put(layer, &bank->state, WEIR_KV_K, row, bank->old_k);
     weir_coda_put(layer, &bank->state, WEIR_KV_V, row, bank->old_v);
@@ -64,18 +64,21 @@ void coda_summary_block(coda_bank *bank)
     for (int64_t c = 0; c < in->n; c++) bank->slot_of[c] = (int32_t)route(bank, in->k + c * bank->n_values);
     for (int64_t i = 0; i < bank->layer->n_summary; i++) {
         float total = 0.0f;
-        for (int64_t x = 0; x < bank->n_values; x++) bank->sum_k[x] = bank->sum_v[x] = 0.0f;
+        for (int64_t x = 0; x < bank->n_values; x++) bank->mean_k[x] = bank->mean_v[x] = 0.0;
         for (int64_t c = 0; c < in->n; c++) {
             if (bank->slot_of[c] != i || !coda_passes(bank, in->gates[c], bank->layer->summary_gate)) continue;
             total += in->gates[c];
             for (int64_t x = 0; x < bank->n_values; x++) {
-                bank->sum_k[x] += in->gates[c] * in->k[c * bank->n_values + x];
-                bank->sum_v[x] += in->gates[c] * in->v[c * bank->n_values + x];
+                bank->mean_k[x] += (double)in->gates[c] * (double)in->k[c * bank->n_values + x];
+                bank->mean_v[x] += (double)in->gates[c] * (double)in->v[c * bank->n_values + x];
             }
         }
         if (!(total > 0.0f)) continue;
         any = true;
-        for (int64_t x = 0; x < bank->n_values; x++) bank->sum_k[x] /= fmaxf(total, 1e-6f), bank->sum_v[x] /= fmaxf(total, 1e-6f);
+        for (int64_t x = 0; x < bank->n_values; x++) {
+            bank->sum_k[x] = (float)(bank->mean_k[x] / (double)fmaxf(total, 1e-6f));
+            bank->sum_v[x] = (float)(bank->mean_v[x] / (double)fmaxf(total, 1e-6f));
+        }
         coda_count(bank, WEIR_CODA_UPDATES, 1);
         blend(bank, i, bank->sum_k, bank->sum_v, 1.0f);
     }

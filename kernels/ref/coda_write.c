@@ -44,6 +44,8 @@ static size_t lay_out(coda_bank *bank, char *base, int64_t n_rows)
     bank->old_v = place(&c, bank->n_values, sizeof *bank->old_v);
     bank->sum_k = place(&c, bank->n_values, sizeof *bank->sum_k);
     bank->sum_v = place(&c, bank->n_values, sizeof *bank->sum_v);
+    bank->mean_k = place(&c, bank->n_values, sizeof *bank->mean_k);
+    bank->mean_v = place(&c, bank->n_values, sizeof *bank->mean_v);
     bank->slot_of = place(&c, most(n_exact, n_summary), sizeof *bank->slot_of);
     bank->writes = place(&c, n_exact, sizeof *bank->writes);
     return c.at;
@@ -76,7 +78,7 @@ typedef struct new_rows {
 
 static float gate_of(const new_rows *in, int64_t i)
 {
-    return in->args->layer->is_gated ? 1.0f / (1.0f + expf(-in->args->gates[(in->first + i) * in->args->gate_stride])) : 1.0f;
+    return in->args->layer->is_gated ? weir_coda_gate(in->args->gates[(in->first + i) * in->args->gate_stride]) : 1.0f;
 }
 
 static void put_new(coda_bank *bank, const new_rows *in, int64_t i, int32_t row)

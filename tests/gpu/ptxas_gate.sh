@@ -7,7 +7,7 @@ trap 'rm -rf "$out"' EXIT
 clang=/usr/lib/llvm-19/bin/clang
 offload="-fopenmp --offload-arch=sm_90 --cuda-path=/usr/local/cuda --libomptarget-nvptx-bc-path=/usr/lib/llvm-19/lib/libomptarget-nvptx-sm_90.bc"
 status=0
-for op in attention attention_mass gated_delta_rule rmsnorm; do
+for op in attention attention_mass coda_combine coda_queries coda_write gated_delta_rule rmsnorm; do
     $clang -O3 -fPIC -mllvm -openmp-opt-max-iterations=4000 -DNDEBUG -std=c17 -D_GNU_SOURCE -march=x86-64-v2 -fno-math-errno -ffp-contract=fast -Wno-pass-failed -I. $offload \
         -DWEIR_ISA=nvptx -Xcuda-ptxas -v -c kernels/omp/$op.c -o "$out/$op.o" >"$out/$op.log" 2>&1
 done

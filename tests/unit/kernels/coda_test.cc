@@ -214,6 +214,38 @@ TEST(CodaState, ACopyGoesOnWithTheSameBits)
     }
 }
 
+// Values of few directions: they hit, fall between, are new. Whatever a kernel sums in an order of its own is far from decisions here.
+TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
+{
+    std::mt19937 random(21);
+    for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_BF16 })
+        for (int round = 0; round < 24; round++) {
+            weir_coda_layer layer =
+                layer_of(1 + random() % 3, 2 * (4 + random() % 20), 1 + random() % 40, random() % 9, random() % 9, format);
+            layer.least_exact = layer.n_exact / 2, layer.least_summary = layer.n_summary / 2, layer.growth = 200;
+            layer.is_compat = random() % 2 == 0, layer.refreshes = random() % 2 == 0, layer.founds = random() % 4 != 0;
+            layer.is_gated = random() % 4 != 0;
+            layer.band = random() % 2 == 0 ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
+            Text         text(layer, 300, 40 + (uint32_t)round);
+            const Floats noise = text.v;
+            for (size_t x = 0; x < text.v.size(); x++) {
+                const size_t token = x / (size_t)text.width, of = token * 7 % 11 * (size_t)text.width + x % (size_t)text.width;
+                text.v[x] = token < 11 ? noise[x] : noise[of] + noise[x] * (token % 3 == 0 ? 0.75f : 0.05f);
+            }
+            std::vector<std::vector<char>> want;
+            State                          reference(layer);
+            const auto                     keep = [&](int64_t) { want.push_back(reference.contents()); };
+            write_text(*ref_row(WEIR_OP_CODA_WRITE), &reference, text, 300, (uint32_t)round, keep);
+            for (const weir_kernel *kernel : omp_rows(WEIR_OP_CODA_WRITE)) {
+                State  state(layer);
+                size_t n = 0;
+                write_text(*kernel, &state, text, 300, (uint32_t)round, [&](int64_t at) {
+                    ASSERT_TRUE(state.contents() == want[n++]) << kernel->name << " round " << round << " token " << at;
+                });
+            }
+        }
+}
+
 // One token of open gate and of values unlike all others, among tokens whose gates are nearly closed: kept, wherever it stands and however texts are cut.
 TEST(CodaState, ANeedleIsKept)
 {
@@ -239,24 +271,24 @@ TEST(CodaState, ANeedleIsKept)
 
 TEST(CodaState, WhatDoesNotFitIsRefused)
 {
-    const weir_kernel &kernel = *ref_row(WEIR_OP_CODA_WRITE);
-    weir_coda_layer    good = layer_of(1, 8, 4, 2, 2);
-    for (const auto &spoil : std::vector<void (*)(weir_coda_layer *)>{
-             [](weir_coda_layer *l) { l->window = 0; }, [](weir_coda_layer *l) { l->head_dim = 7; },
-             [](weir_coda_layer *l) { l->least_exact = 3; }, [](weir_coda_layer *l) { l->n_summary = -1; },
-             [](weir_coda_layer *l) { l->format = WEIR_KV_Q8_0; }, [](weir_coda_layer *l) { l->exact_candidates = -1; } }) {
-        weir_coda_layer layer = good;
-        spoil(&layer);
-        weir_coda_write_args args = {};
-        args.layer = &layer;
-        EXPECT_EQ(run(kernel, &args), WEIR_EINVAL);
-    }
+    weir_coda_layer good = layer_of(1, 8, 4, 2, 2);
+    for (const weir_kernel *kernel : write_rows())
+        for (const auto &spoil : std::vector<void (*)(weir_coda_layer *)>{
+                 [](weir_coda_layer *l) { l->window = 0; }, [](weir_coda_layer *l) { l->head_dim = 7; },
+                 [](weir_coda_layer *l) { l->least_exact = 3; }, [](weir_coda_layer *l) { l->n_summary = -1; },
+                 [](weir_coda_layer *l) { l->format = WEIR_KV_Q8_0; }, [](weir_coda_layer *l) { l->exact_candidates = -1; } }) {
+            weir_coda_layer layer = good;
+            spoil(&layer);
+            weir_coda_write_args args = {};
+            args.layer = &layer;
+            EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name;
+        }
     const weir_coda_segment segment = { nullptr, 0, 2, true };
     weir_coda_write_args    args = {};
     args.layer = &good;
     args.segments = &segment;
     args.n_segments = 1;
-    EXPECT_EQ(run(kernel, &args), WEIR_EINVAL) << "a step of two rows";
+    for (const weir_kernel *kernel : write_rows()) EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name << ": a step of two rows";
 }
 
 } // namespace

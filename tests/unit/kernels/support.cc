@@ -39,7 +39,7 @@ std::vector<const weir_kernel *> omp_rows(weir_op op)
 const weir_kernel *ref_row(weir_op op)
 {
 #define WEIR_REF(name) &weir_kernel_ref_##name,
-    static const weir_kernel *const all[] = { WEIR_EACH_OP(WEIR_REF) & weir_kernel_ref_coda_write };
+    static const weir_kernel *const all[] = { WEIR_EACH_OP(WEIR_REF) };
     for (const weir_kernel *row : all)
         if (row->op == op) return row;
     return nullptr;

@@ -17,12 +17,12 @@
     X(rmsnorm)                                                                                                                             \
     X(gated_rmsnorm)                                                                                                                       \
     X(rope)                                                                                                                                \
-    X(swiglu) X(sigmoid_gate) X(add) X(kv_write) X(kv_read) X(kv_compact) X(attention) X(attention_mass) X(conv1d) X(gated_delta_rule)
+    X(swiglu)                                                                                                                              \
+    X(sigmoid_gate) X(add) X(kv_write) X(kv_read) X(kv_compact) X(attention) X(attention_mass) X(conv1d) X(gated_delta_rule) X(coda_write)
 
 extern "C" {
 #define WEIR_REF(op) extern const weir_kernel weir_kernel_ref_##op;
 WEIR_EACH_OP(WEIR_REF)
-WEIR_REF(coda_write)
 #undef WEIR_REF
 }
 
