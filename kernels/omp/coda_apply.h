@@ -86,7 +86,7 @@ WEIR_INLINE void write_summary(const apply_side *on, const weir_kv_format format
     const weir_coda_layer *const layer = on->call->layer;
     const coda_row               row = coda_page_row(on->call, on->work, format, on->side, on->head, group->row);
     const bool                   is_step = on->work->is_step;
-    const float                  rate = group->founds ? 1.0f : layer->rates[on->head] * (is_step ? group->total : 1.0f);
+    const float                  rate = group->founds ? 1.0f : layer->rates[on->head] * (is_step && layer->is_gated ? group->total : 1.0f);
     const double scale = on->side == WEIR_KV_K ? (double)weir_coda_energy(layer) : 1.0, total = group->total > 1e-6f ? group->total : 1e-6f;
     for (int64_t i = tid * LANE_WIDTH; i < on->n_dims; i += LANE_THREADS * LANE_WIDTH) {
         const lane_double old = WIDEN(load_lanes(on, format, row, i));

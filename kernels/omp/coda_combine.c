@@ -1,6 +1,6 @@
 /* kernels/omp/coda_combine.c - differential attention's end (Ye et al. 2024; CoDA-GQA-L): signal less a share of the noise, then the norm of the head.
  *
- * Moves 12 * head_dim bytes per row and head. One team per (row, head) and a fixed order of summation. */
+ * Moves 12 * head_dim bytes per row and head. One team per (row, KV head), as its heads lie side by side, and a fixed order of summation. */
 #include "kernels/omp/lanes.h"
 
 #include <math.h>
@@ -35,8 +35,8 @@ static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, cons
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->head_dim <= 0) return WEIR_EINVAL;
     float *const       dst = args->dst;
     const float *const src = args->src, *const lambda = args->lambda, *const bias = args->bias, *const weight = args->weight;
-    const int64_t n_heads = args->n_heads, group = n_heads / args->n_kv_heads, dim = args->head_dim;
-    const int64_t lambda_stride = args->lambda_stride, n_units = args->n_rows * n_heads;
+    const int64_t n_kv_heads = args->n_kv_heads, group = args->n_heads / n_kv_heads, dim = args->head_dim;
+    const int64_t lambda_stride = args->lambda_stride, n_units = args->n_rows * n_kv_heads;
     const float   eps = args->eps;
     if (n_units <= 0) return WEIR_OK;
 
@@ -45,10 +45,13 @@ static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, cons
         float partial[LANE_THREADS];
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
-            const int64_t      t = u / n_heads, h = u % n_heads;
-            const float *const signal = src + (t * 2 * n_heads + h / group * 2 * group + h % group) * dim;
-            combine_head(dst + u * dim, signal, signal + group * dim, weight, lane_sigmoid(lambda[t * lambda_stride + h] + bias[h]), dim,
-                         eps, partial, lane_thread());
+            const int64_t t = u / n_kv_heads, first = u % n_kv_heads * group;
+            for (int64_t i = 0; i < group; i++) {
+                const float *const signal = src + (u * 2 * group + i) * dim;
+                const float        x = lambda[t * lambda_stride + first + i] + bias[first + i];
+                combine_head(dst + (u * group + i) * dim, signal, signal + group * dim, weight, lane_sigmoid(x), dim, eps, partial,
+                             lane_thread());
+            }
         }
     }
     return WEIR_OK;

@@ -181,6 +181,15 @@ std::vector<Case> attention_benches(weir_op op)
         for (const auto format : { WEIR_KV_F16, WEIR_KV_BF16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_Q4_0, WEIR_KV_FP8_E4M3, WEIR_KV_KIVI4 })
             for (const Span span : { Span{ 1, 32768 }, Span{ 512, 4096 } })
                 cases.push_back(attention({ span }, { 8, { 2, 256, 256, format, format } }));
+        // plain and differential (twice the query heads) over the same rows: a text out of cache, CoDA's states, its blocks
+        for (const int64_t n_heads : { 32, 64 }) {
+            const Kv wide = { 8, 128, 128, WEIR_KV_F16, WEIR_KV_F16 };
+            for (const Span &span : { Span{ 1, 131071 }, Span{ 1, 383 }, Span{ 256, 384 }, Span{ 1024, 384 } })
+                cases.push_back(attention({ span }, { n_heads, wide }));
+            cases.push_back(attention(Spans(64, { 1, 383 }), { n_heads, wide }));
+        }
+        for (const Span &span : { Span{ 1, 383 }, Span{ 256, 384 } })
+            cases.push_back(attention({ span }, { 32, { 4, 64, 64, WEIR_KV_F16, WEIR_KV_F16 } }));
         return cases;
     }
     case WEIR_OP_ATTENTION_MASS: {
