@@ -6,7 +6,7 @@ _LAYERS = [
     ["kernels"],
     ["offload"],
     ["engine/config", "engine/eval", "engine/formats", "engine/sample", "engine/text", "configs"],
-    ["engine/kv", "engine/model"],
+    ["engine/kv", "engine/model", "engine/states"],
     ["engine/schedule"],
     ["engine"],
     ["engine/cli", "engine/serve"],

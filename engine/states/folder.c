@@ -1,0 +1,190 @@
+/* engine/states/folder.c - session files of the database, NAME.SERIAL.session each, and how they and the log come to agree again.
+ *
+ * A file comes before its entry and goes after it, so after a kill there may be files without entries: that of the state in flight, or of one
+ * that was just removed. They are known by their serials and deleted. Files that the log cannot have written are left alone. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/kv/session_file.h"
+#include "engine/states/states_internal.h"
+
+#define ENDING ".session"
+
+weir_status state_file_path(char path[PATH_MAX], const char *folder, const char *name, int64_t serial, weir_error *error)
+{
+    if (snprintf(path, PATH_MAX, "%s/%s.%" PRId64 ENDING, folder, name, serial) < PATH_MAX) return WEIR_OK;
+    return weir_error_set(error, WEIR_EINVAL, "%s: the path of a state in it would be too long", folder);
+}
+
+/* NAME.SERIAL.session, of which *temporary is what another writer left of it; false: any other file. */
+static bool parse(char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *temporary, const char *entry)
+{
+    const char *const dot = strchr(entry, '.');
+    const size_t      n = dot != NULL ? (size_t)(dot - entry) : 0;
+    if (n < 1 || n > WEIR_STATE_NAME || dot[1] < '1' || dot[1] > '9') return false;
+    char *end;
+    errno = 0;
+    const long long number = strtoll(dot + 1, &end, 10);
+    if (errno != 0 || strncmp(end, ENDING, sizeof ENDING - 1) != 0) return false;
+    end += sizeof ENDING - 1;
+    *temporary = strncmp(end, ".tmp.", 5) == 0;
+    if (*end != '\0' && !*temporary) return false;
+    memcpy(name, entry, n);
+    name[n] = '\0';
+    *serial = number;
+    return state_name_is_good(name);
+}
+
+/* ---- one file ---------------------------------------------------------------------------------------------------------- */
+static weir_status digest_header(uint64_t digest[2], const char *path, weir_error *error)
+{
+    unsigned char bytes[WEIR_SESSION_ALIGNMENT];
+    const int     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ssize_t n = fd >= 0 ? pread(fd, bytes, sizeof bytes, 0) : -1;
+    const int     reason = errno;
+    if (fd >= 0) (void)close(fd);
+    if (n != (ssize_t)sizeof bytes)
+        return weir_error_set(error, WEIR_EIO, "%s: cannot read: %s", path, n < 0 ? strerror(reason) : "the file ends early");
+    const XXH128_hash_t hash = XXH3_128bits(bytes, sizeof bytes);
+    digest[0] = hash.low64;
+    digest[1] = hash.high64;
+    return WEIR_OK;
+}
+
+weir_status state_file_look(weir_state_info *out, const char *path, const uint64_t model[2], weir_error *error)
+{
+    weir_session_reader *reader = NULL;
+    WEIR_TRY(weir_session_open(&reader, path, error));
+    const weir_session_header header = *weir_session_header_of(reader);
+    weir_session_close(reader);
+    if (memcmp(header.identity.model, model, sizeof header.identity.model) != 0)
+        return weir_error_set(error, WEIR_EMISMATCH,
+                              "%s: a state of another model: its digest is %016" PRIx64 ", that of the database's model %016" PRIx64, path,
+                              header.identity.model[0], model[0]);
+    out->n_tokens = header.n_tokens;
+    out->n_bytes = (int64_t)header.bytes;
+    out->created = header.created;
+    return digest_header(out->payload, path, error);
+}
+
+/* ---- all files ----------------------------------------------------------------------------------------------------------- */
+typedef struct sweep {
+    weir_states *states;
+    bool         writes;
+    int64_t      next_serial; /* when it began */
+    int64_t      n_removed, n_left;
+} sweep;
+
+static void remove_file(sweep *w, const char *path)
+{
+    if (unlink(path) == 0)
+        w->n_removed++;
+    else
+        weir_log(WEIR_LOG_WARNING, "%s: cannot delete what is left of a state: %s", path, strerror(errno));
+}
+
+/* A whole file whose entry may be one that is damaged: it gets a new one, without vector and metadata. */
+static weir_status adopt(sweep *w, const char *name, const char *path)
+{
+    weir_states *const s = w->states;
+    weir_error         why = { 0 };
+    char               place[PATH_MAX];
+    state_record       record = { .type = STATE_ADDED, .info.serial = s->next_serial };
+    weir_state_info   *info = &record.info;
+    weir_status        status = state_index_name(&s->index, name) == NULL
+                                    ? state_file_look(info, path, s->header.kind.model, &why)
+                                    : weir_error_set(&why, WEIR_EINVAL, "%s: another state has its name", path);
+    (void)snprintf(info->name, sizeof info->name, "%s", name);
+    (void)snprintf(info->label, sizeof info->label, "%s", name);
+    if (status == WEIR_OK) status = state_file_path(place, s->folder, name, info->serial, &why);
+    if (status == WEIR_OK && rename(path, place) != 0) status = weir_error_set(&why, WEIR_EIO, "%s: %s", path, strerror(errno));
+    if (status == WEIR_OK) status = state_log_append(s, &record, true, &why);
+    if (status == WEIR_OK) {
+        state_index_at(&s->index, s->index.n_entries - 1)->has_file = true;
+        weir_log(WEIR_LOG_WARNING, "%s: the record of state %s was damaged; it is there again, without label, metadata and vector",
+                 s->folder, name);
+    } else
+        weir_log(WEIR_LOG_WARNING, "state %s, of a damaged record, cannot be taken in again: %s", name, why.text);
+    return status == WEIR_OK || status == WEIR_ENOMEM ? status : WEIR_OK;
+}
+
+static weir_status look_at(sweep *w, const char *entry)
+{
+    weir_states *const s = w->states;
+    char               name[WEIR_STATE_NAME + 1], path[PATH_MAX];
+    int64_t            serial;
+    bool               is_temporary;
+    if (!parse(name, &serial, &is_temporary, entry)) return WEIR_OK;
+    if (snprintf(path, sizeof path, "%s/%s", s->folder, entry) >= (int)sizeof path) return WEIR_OK;
+    state_entry *const own = is_temporary ? NULL : state_index_serial(&s->index, serial);
+    if (own != NULL && strcmp(own->info.name, name) == 0) {
+        own->has_file = true;
+        return WEIR_OK;
+    }
+    if (!w->writes) return WEIR_OK;
+    /* The log's writers have not come to greater serials than the next: such a file came from elsewhere. */
+    if (serial > w->next_serial)
+        w->n_left++;
+    else if (is_temporary || serial == w->next_serial || s->n_damaged == 0)
+        remove_file(w, path);
+    else
+        return adopt(w, name, path);
+    return WEIR_OK;
+}
+
+/* Files of states that were added since the folder was read are not marked. */
+static bool is_there(const weir_states *s, const state_entry *entry)
+{
+    char path[PATH_MAX];
+    if (entry->has_file) return true;
+    return state_file_path(path, s->folder, entry->info.name, entry->info.serial, NULL) == WEIR_OK && access(path, F_OK) == 0;
+}
+
+static weir_status drop_missing(sweep *w, weir_error *error)
+{
+    weir_states *const s = w->states;
+    bool               has_written = false;
+    for (size_t i = 0; i < s->index.n_entries; i++) {
+        state_entry *const entry = state_index_at(&s->index, i);
+        const state_record record = { .type = STATE_REMOVED,
+                                      .info = { .serial = entry->info.serial, .created = weir_clock_unix_seconds() } };
+        if (!entry->is_live || is_there(s, entry)) continue;
+        weir_log(WEIR_LOG_WARNING, "%s: the file of state %s is gone, and so is the state", s->folder, entry->info.name);
+        if (w->writes)
+            WEIR_TRY(state_log_append(s, &record, false, error));
+        else
+            state_index_remove(&s->index, entry);
+        has_written = w->writes;
+    }
+    return has_written ? state_log_sync(s, error) : WEIR_OK;
+}
+
+weir_status state_folder_settle(weir_states *states, bool writes, weir_error *error)
+{
+    sweep      w = { .states = states, .writes = writes, .next_serial = states->next_serial };
+    DIR *const folder = opendir(states->folder);
+    if (folder == NULL) return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder, strerror(errno));
+    weir_status status = WEIR_OK;
+    for (const struct dirent *entry = readdir(folder); entry != NULL && status == WEIR_OK; entry = readdir(folder))
+        status = look_at(&w, entry->d_name);
+    (void)closedir(folder);
+    if (status != WEIR_OK) return weir_error_set(error, status, "%s: no memory to look at its files", states->folder);
+    if (w.n_removed > 0)
+        weir_log(WEIR_LOG_INFO, "%s: %" PRId64 " files of states that were never there, or no longer are, are deleted", states->folder,
+                 w.n_removed);
+    if (w.n_left > 0)
+        weir_log(WEIR_LOG_WARNING, "%s: %" PRId64 " files of states are in no log, and left alone: the log is older than they are",
+                 states->folder, w.n_left);
+    if (!writes) WEIR_TRY(state_log_read(states, error)); /* what was removed meanwhile is no loss */
+    return drop_missing(&w, error);
+}

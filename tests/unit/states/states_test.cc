@@ -1,0 +1,546 @@
+// A database of states: names, lists, nearest vectors, what is refused, and everything that may be wrong with its files.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "engine/states/states_internal.h"
+#include "offload/ledger.h"
+#include "tests/unit/states/support.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string label_of(const char *text)
+{
+    char       out[WEIR_STATE_LABEL + 1];
+    weir_error error = {};
+    return weir_state_label(out, text, &error) == WEIR_OK ? out : "!" + std::string(error.text);
+}
+
+std::string slug_of(const char *text)
+{
+    char out[WEIR_STATE_NAME + 1];
+    weir_state_slug(out, text);
+    return out;
+}
+
+TEST(Label, IsStrippedAndChecked)
+{
+    EXPECT_EQ(label_of(" \t My  paper\n"), "My  paper");
+    EXPECT_EQ(label_of("na\xC3\xAFve"), "na\xC3\xAFve");
+    for (const char *empty : { "", "   ", "\n\t " }) EXPECT_NE(label_of(empty).find("label"), std::string::npos);
+    EXPECT_NE(label_of("a\tb").find("control"), std::string::npos);
+    EXPECT_NE(label_of("a\xFF").find("UTF-8"), std::string::npos);
+    EXPECT_EQ(label_of(std::string(255, 'x').c_str()), std::string(255, 'x'));
+    EXPECT_NE(label_of(std::string(256, 'x').c_str()).find("256 bytes"), std::string::npos);
+}
+
+TEST(Label, BecomesAName)
+{
+    EXPECT_EQ(slug_of("Demo Doc"), "demo-doc");
+    EXPECT_EQ(slug_of("--A  b/../C!!"), "a-b-c");
+    EXPECT_EQ(slug_of("\xE6\x97\xA5\xE6\x9C\xAC"), "state");
+    EXPECT_EQ(slug_of("...."), "state");
+    EXPECT_EQ(slug_of(std::string(200, 'Q').c_str()), std::string(48, 'q'));
+    EXPECT_EQ(slug_of((std::string(47, 'a') + " b").c_str()), std::string(47, 'a'));
+}
+
+using States = Database;
+
+TEST_F(States, NamesAreUniqueAndTheLowestNumberIsTaken)
+{
+    EXPECT_EQ(added("Demo doc"), "demo-doc");
+    EXPECT_EQ(added("demo DOC"), "demo-doc-2");
+    EXPECT_EQ(added("demo doc"), "demo-doc-3");
+    EXPECT_EQ(added("demo doc 2"), "demo-doc-2-2");
+    ASSERT_EQ(weir_states_remove(states_, "demo-doc-2", &error_), WEIR_OK);
+    EXPECT_EQ(added("demo doc"), "demo-doc-2");
+    EXPECT_EQ(added("demo doc"), "demo-doc-4");
+    EXPECT_EQ(added("demo doc 02"), "demo-doc-02");
+    EXPECT_EQ(added("demo doc"), "demo-doc-5");
+    EXPECT_EQ(names(), (Names{ "demo-doc-5", "demo-doc-02", "demo-doc-4", "demo-doc-2", "demo-doc-2-2", "demo-doc-3", "demo-doc" }));
+}
+
+TEST_F(States, WhatIsAddedIsThereAgainWhenOpened)
+{
+    const std::string metadata = "{\"pages\": 12, \"from\": \"na\xC3\xAFve\"}";
+    ASSERT_EQ(add(" Paper one ", { 1, 2, 3, 4 }, metadata.c_str(), 99), WEIR_OK) << error_.text;
+    const weir_state_info before = info_;
+    EXPECT_EQ(before.serial, 1);
+    EXPECT_EQ(before.n_tokens, 100);
+    EXPECT_EQ(before.n_bytes, (int64_t)fs::file_size(source_.file));
+    EXPECT_STREQ(before.label, "Paper one");
+    for (bool writes : { true, false }) {
+        open(writes);
+        weir_state_info after = {};
+        weir_buffer     text = {};
+        ASSERT_EQ(weir_states_find(states_, "paper-one", &after, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(after.serial, before.serial);
+        EXPECT_EQ(after.created, before.created);
+        EXPECT_EQ(after.n_tokens, before.n_tokens);
+        EXPECT_EQ(after.n_bytes, before.n_bytes);
+        EXPECT_EQ(memcmp(after.payload, before.payload, sizeof after.payload), 0);
+        EXPECT_EQ(after.source[0], 99u);
+        EXPECT_TRUE(after.has_vector);
+        EXPECT_STREQ(after.label, before.label);
+        ASSERT_EQ(weir_states_metadata(states_, &after, &text, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(std::string(text.data, text.size), metadata);
+        weir_buffer_free(&text);
+        char path[PATH_MAX];
+        ASSERT_EQ(weir_states_payload(states_, &after, path, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(slurp(path), slurp(source_.file));
+        const uint64_t source[2] = { 99, 0 }, other[2] = { 98, 0 };
+        EXPECT_EQ(weir_states_find_source(states_, source, &after, &error_), WEIR_OK);
+        EXPECT_EQ(weir_states_find_source(states_, other, &after, &error_), WEIR_ENOTFOUND);
+        const weir_states_kind *const kind = weir_states_kind_of(states_);
+        EXPECT_EQ(kind->dim, 4);
+        EXPECT_STREQ(kind->embedding, "test");
+        EXPECT_EQ(memcmp(kind->model, test_model, sizeof kind->model), 0);
+    }
+}
+
+TEST_F(States, MetadataIsAnObjectOrNothing)
+{
+    weir_buffer text = {};
+    ASSERT_EQ(add("none"), WEIR_OK);
+    ASSERT_EQ(weir_states_metadata(states_, &info_, &text, &error_), WEIR_OK);
+    EXPECT_STREQ(text.data, "{}");
+    weir_buffer_free(&text);
+    const std::string most = "{\"a\":\"" + std::string(WEIR_STATE_METADATA - 8, 'x') + "\"}";
+    EXPECT_EQ(most.size(), (size_t)WEIR_STATE_METADATA);
+    EXPECT_EQ(add("most", {}, most.c_str()), WEIR_OK) << error_.text;
+    for (const std::string &bad :
+         { std::string("[1]"), std::string("1"), std::string("{"), std::string(""), std::string("{} {}"), most + " " }) {
+        EXPECT_EQ(add("bad", {}, bad.c_str()), WEIR_EINVAL) << bad;
+        EXPECT_NE(std::string(error_.text).find("metadata"), std::string::npos) << error_.text;
+    }
+    EXPECT_EQ(names(), (Names{ "most", "none" }));
+    EXPECT_EQ(source_.calls, 2);
+}
+
+TEST_F(States, ListsInPagesNewestFirst)
+{
+    for (int i = 0; i < 5; i++) added("s" + std::to_string(i));
+    ASSERT_EQ(weir_states_remove(states_, "s3", &error_), WEIR_OK);
+    weir_state_info *list = nullptr;
+    size_t           n = 0, total = 0;
+    int64_t          before = 0;
+    Names            seen;
+    do {
+        ASSERT_EQ(weir_states_list(states_, before, 2, &list, &n, &total, &error_), WEIR_OK);
+        EXPECT_EQ(total, 4u);
+        EXPECT_LE(n, 2u);
+        for (size_t i = 0; i < n; i++) seen.push_back(list[i].name), before = list[i].serial;
+        weir_memory_give(list);
+    } while (n > 0);
+    EXPECT_EQ(seen, (Names{ "s4", "s2", "s1", "s0" }));
+}
+
+TEST_F(States, NearestByCosine)
+{
+    added("east", { 1, 0, 0, 0 });
+    added("far east", { 1000, 0, 0, 0 });
+    added("north", { 0, 1e-6f, 0, 0 });
+    added("west", { -3, 0, 0, 0 });
+    added("nowhere");
+    added("north east", { 1, 1, 0, 0 });
+    EXPECT_EQ(route({ 2, 0, 0, 0 }, 10), (Names{ "far-east", "east", "north-east", "north", "west" }));
+    EXPECT_EQ(route({ 2, 0, 0, 0 }, 2), (Names{ "far-east", "east" }));
+    EXPECT_EQ(route({ 0, 5, 0, 0 }, 1), (Names{ "north" }));
+    open();
+    const float                vector[] = { 1, 0, 0, 0 };
+    const weir_states_question question = { vector, 3,
+                                            [](void *, const weir_state_info *info) { return strchr(info->name, '-') != nullptr; },
+                                            nullptr };
+    weir_state_hit             hits[3];
+    size_t                     n = 0;
+    ASSERT_EQ(weir_states_route(states_, &question, hits, &n, &error_), WEIR_OK);
+    ASSERT_EQ(n, 2u);
+    EXPECT_STREQ(hits[1].info.name, "north-east");
+    EXPECT_NEAR(hits[0].similarity, 1, 1e-6);
+    EXPECT_NEAR(hits[1].similarity, std::sqrt(0.5), 1e-6);
+    ASSERT_EQ(weir_states_remove(states_, "far-east", &error_), WEIR_OK);
+    EXPECT_EQ(route({ 1, 0, 0, 0 }, 1), (Names{ "east" }));
+}
+
+TEST_F(States, VectorsThatHaveNoDirectionAreRefused)
+{
+    const float nan = NAN, inf = INFINITY;
+    for (const std::vector<float> &bad :
+         std::vector<std::vector<float>>{ { 0, 0, 0, 0 }, { nan, 1, 1, 1 }, { inf, 0, 0, 0 }, { 1e-38f, 0, 0, 0 }, { 3e38f, 0, 0, 0 } }) {
+        EXPECT_EQ(add("bad", bad), WEIR_EINVAL);
+        EXPECT_NE(std::string(error_.text).find("direction"), std::string::npos) << error_.text;
+        const weir_states_question question = { bad.data(), 1, nullptr, nullptr };
+        weir_state_hit             hit;
+        size_t                     n = 0;
+        EXPECT_EQ(weir_states_route(states_, &question, &hit, &n, &error_), WEIR_EINVAL);
+    }
+    const std::vector<float>   good = { 1, 0, 0, 0 };
+    const weir_states_question none = { good.data(), 0, nullptr, nullptr }, many = { good.data(), WEIR_STATE_HITS + 1, nullptr, nullptr };
+    weir_state_hit             hit;
+    size_t                     n = 0;
+    EXPECT_EQ(weir_states_route(states_, &none, &hit, &n, &error_), WEIR_EINVAL);
+    EXPECT_EQ(weir_states_route(states_, &many, &hit, &n, &error_), WEIR_EINVAL);
+    EXPECT_EQ(names(), Names{});
+}
+
+class WithoutVectors : public Database {
+  protected:
+    WithoutVectors() { dim_ = 0; }
+};
+
+TEST_F(WithoutVectors, AreListedAndNotRouted)
+{
+    added("a"), added("b");
+    open();
+    EXPECT_EQ(names(), (Names{ "b", "a" }));
+    EXPECT_EQ(add("c", { 1 }), WEIR_EINVAL);
+    EXPECT_NE(std::string(error_.text).find("no vectors"), std::string::npos);
+}
+
+/* ---- adding that fails ------------------------------------------------------------------------------------------------ */
+TEST_F(States, FilesOfOtherModelsAndNoFilesAreRefused)
+{
+    added("good");
+    source_.file = work_ + "/foreign.session";
+    write_session(source_.file, 10, 0x999);
+    EXPECT_EQ(add("foreign"), WEIR_EMISMATCH);
+    EXPECT_NE(std::string(error_.text).find("another model"), std::string::npos) << error_.text;
+    spill(source_.file, "no session");
+    EXPECT_EQ(add("text"), WEIR_EFORMAT) << error_.text;
+    source_.file = "";
+    EXPECT_EQ(add("nothing"), WEIR_EIO);
+    EXPECT_EQ(names(), Names{ "good" });
+    EXPECT_EQ(n_files(), 1u);
+    open();
+    EXPECT_EQ(names(), Names{ "good" });
+}
+
+TEST_F(States, ReadersDoNotWrite)
+{
+    added("a");
+    spill(folder_ + "/left-over.2.session", "x");
+    open(false);
+    EXPECT_EQ(add("b"), WEIR_EINVAL);
+    EXPECT_EQ(weir_states_remove(states_, "a", &error_), WEIR_EINVAL);
+    EXPECT_EQ(n_files(), 2u);
+    EXPECT_EQ(names(), Names{ "a" });
+}
+
+TEST_F(States, RemovingWhatIsNotThere)
+{
+    EXPECT_EQ(weir_states_remove(states_, "a", &error_), WEIR_ENOTFOUND);
+    EXPECT_NE(std::string(error_.text).find("no state a"), std::string::npos);
+    EXPECT_EQ(weir_states_find(states_, std::string(1000, 'x').c_str(), &info_, &error_), WEIR_ENOTFOUND);
+}
+
+/* ---- opening what is not right --------------------------------------------------------------------------------------------- */
+TEST_F(States, IsMadeOnceAndOpenedByItsModel)
+{
+    const weir_states_kind kind = { { 1, 2 }, 4, "" };
+    EXPECT_EQ(weir_states_create(folder_.c_str(), &kind, &error_), WEIR_EINVAL);
+    EXPECT_NE(std::string(error_.text).find("already"), std::string::npos);
+    const weir_states_kind wide = { { 1, 2 }, WEIR_STATE_DIM + 1, "" }, negative = { { 1, 2 }, -1, "" };
+    EXPECT_EQ(weir_states_create((work_ + "/wide").c_str(), &wide, &error_), WEIR_EINVAL);
+    EXPECT_EQ(weir_states_create((work_ + "/wide").c_str(), &negative, &error_), WEIR_EINVAL);
+    spill(folder_ + "/left-over.1.session", "x");
+    for (bool writes : { true, false }) {
+        weir_states              *states = nullptr;
+        const weir_states_options options = { folder_.c_str(), kind.model, writes, nullptr };
+        EXPECT_EQ(weir_states_open(&states, &options, &error_), WEIR_EMISMATCH);
+        EXPECT_NE(std::string(error_.text).find("another model"), std::string::npos);
+        EXPECT_EQ(states, nullptr);
+        EXPECT_EQ(n_files(), 1u);
+        const weir_states_options nowhere = { work_.c_str(), test_model, writes, nullptr };
+        EXPECT_EQ(weir_states_open(&states, &nowhere, &error_), WEIR_ENOTFOUND);
+        EXPECT_FALSE(fs::exists(work_ + "/states.lock"));
+    }
+}
+
+TEST_F(States, DamagedHeadersAndOtherVersionsAreRefused)
+{
+    added("a");
+    close();
+    const std::string good = slurp(log_);
+    const auto        refused = [&](const std::string &bytes, weir_status status, const char *what) {
+        spill(log_, bytes);
+        weir_states              *states = nullptr;
+        const weir_states_options options = { folder_.c_str(), nullptr, true, nullptr };
+        EXPECT_EQ(weir_states_open(&states, &options, &error_), status) << what;
+        EXPECT_NE(std::string(error_.text).find(what), std::string::npos) << error_.text;
+        weir_states_close(states);
+        EXPECT_EQ(n_files(), 1u);
+    };
+    std::string bytes = good;
+    bytes[0] ^= 1;
+    refused(bytes, WEIR_EFORMAT, "no log of a state database");
+    bytes = good, bytes[8] = 2;
+    refused(bytes, WEIR_EUNSUPPORTED, "version 2");
+    for (size_t at : { 12, 16, 20, 30, 40, 56, 64, 300, 511 }) {
+        bytes = good, bytes[at] ^= 4;
+        refused(bytes, WEIR_EFORMAT, "checksum");
+    }
+    refused(good.substr(0, 511), WEIR_EFORMAT, "no log of a state database");
+    refused("", WEIR_EFORMAT, "no log of a state database");
+    spill(log_, good);
+    open();
+    EXPECT_EQ(names(), Names{ "a" });
+}
+
+TEST_F(States, AFileThatIsGoneOrAnotherIsRefusedWithTheReason)
+{
+    added("a"), added("b"), added("c");
+    const std::string a = file_of("a"), b = file_of("b"), c = file_of("c");
+    char              path[PATH_MAX];
+    const auto        look = [&](const char *name) {
+        EXPECT_EQ(weir_states_find(states_, name, &info_, &error_), WEIR_OK);
+        return weir_states_payload(states_, &info_, path, &error_);
+    };
+    fs::remove(a);
+    fs::remove(b);
+    write_session(b, 200);
+    std::string bytes = slurp(c);
+    fs::remove(c);
+    bytes[300] ^= 1;
+    spill(c, bytes);
+    EXPECT_EQ(look("a"), WEIR_ENOTFOUND);
+    EXPECT_NE(std::string(error_.text).find("gone"), std::string::npos);
+    EXPECT_EQ(look("b"), WEIR_EMISMATCH);
+    EXPECT_NE(std::string(error_.text).find("not the file that was added"), std::string::npos);
+    EXPECT_EQ(look("c"), WEIR_EFORMAT);
+    EXPECT_NE(std::string(error_.text).find("checksum"), std::string::npos);
+    open();
+    EXPECT_EQ(names(), (Names{ "c", "b" })); /* the others may be put back */
+    close();
+    open(false);
+    EXPECT_EQ(names(), (Names{ "c", "b" }));
+}
+
+/* ---- the end of the log ----------------------------------------------------------------------------------------------------- */
+TEST_F(States, ATornEndIsCutAtTheLastWholeRecord)
+{
+    added("a", { 1, 0, 0, 0 }), added("b", { 0, 1, 0, 0 }), added("c");
+    close();
+    const std::string whole = slurp(log_);
+    const size_t      record = state_record_bytes(4), two = STATE_HEADER + 2 * record;
+    ASSERT_EQ(whole.size(), STATE_HEADER + 3 * record);
+    const std::string file = slurp(folder_ + "/c.3.session");
+    for (size_t left : { size_t(1), size_t(8), size_t(100), record / 2, record - 8, record - 1, record }) {
+        std::string bytes = whole.substr(0, two + left);
+        if (left == record) bytes[two + 200] ^= 1; /* its size was written, its bytes were not */
+        spill(log_, bytes);
+        spill(folder_ + "/c.3.session", file);
+        open(false);
+        EXPECT_EQ(names(), (Names{ "b", "a" })) << left;
+        EXPECT_EQ(fs::file_size(log_), two + left);
+        open();
+        EXPECT_EQ(names(), (Names{ "b", "a" })) << left;
+        EXPECT_EQ(n_files(), 2u);
+        EXPECT_EQ(added("c"), "c");
+        EXPECT_EQ(info_.serial, 3);
+        EXPECT_EQ(fs::file_size(log_), whole.size());
+        close();
+    }
+}
+
+TEST_F(States, DamagedRecordsCostNoOthersAndTheirFilesComeBack)
+{
+    for (const char *label : { "a", "b", "c", "d" }) added(label, { 1, 0, 0, 0 });
+    const size_t record = state_record_bytes(4);
+    close();
+    std::string bytes = slurp(log_);
+    bytes[STATE_HEADER + record + 700] ^= 1;
+    bytes[STATE_HEADER + 2 * record] ^= 1;
+    spill(log_, bytes);
+    open(false);
+    EXPECT_EQ(names(), (Names{ "d", "a" }));
+    EXPECT_EQ(slurp(log_), bytes);
+    spill(folder_ + "/e.5.session", "in flight");
+    spill(folder_ + "/no-state.3.session", "not whole");
+    open();
+    Names all = names();
+    EXPECT_EQ(all.size(), 4u);
+    std::sort(all.begin(), all.end());
+    EXPECT_EQ(all, (Names{ "a", "b", "c", "d" }));
+    EXPECT_EQ(route({ 1, 0, 0, 0 }, 9), (Names{ "d", "a" }));
+    char path[PATH_MAX];
+    for (const char *name : { "a", "b", "c", "d" }) {
+        ASSERT_EQ(weir_states_find(states_, name, &info_, &error_), WEIR_OK);
+        EXPECT_EQ(weir_states_payload(states_, &info_, path, &error_), WEIR_OK) << error_.text;
+    }
+    EXPECT_EQ(fs::file_size(log_), STATE_HEADER + 4 * record);
+    EXPECT_TRUE(fs::exists(folder_ + "/no-state.3.session"));
+    EXPECT_FALSE(fs::exists(folder_ + "/e.5.session"));
+}
+
+TEST_F(States, RecordsOfAnotherDatabaseAreNone)
+{
+    added("a");
+    const std::string other = work_ + "/other";
+    weir_states_kind  kind = { { test_model[0], test_model[1] }, dim_, "test" };
+    ASSERT_EQ(weir_states_create(other.c_str(), &kind, &error_), WEIR_OK);
+    const std::string header = slurp(other + "/states.log");
+    spill(other + "/states.log", header + slurp(log_).substr(STATE_HEADER));
+    weir_states              *states = nullptr;
+    const weir_states_options options = { other.c_str(), test_model, false, nullptr };
+    ASSERT_EQ(weir_states_open(&states, &options, &error_), WEIR_OK);
+    EXPECT_EQ(weir_states_find(states, "a", &info_, &error_), WEIR_ENOTFOUND);
+    weir_states_close(states);
+    /* And a database that takes the place of an open one is no news of it. */
+    fs::remove(log_);
+    fs::copy(other + "/states.log", log_);
+    EXPECT_EQ(weir_states_find(states_, "a", &info_, &error_), WEIR_EMISMATCH);
+    EXPECT_NE(std::string(error_.text).find("another database"), std::string::npos);
+}
+
+/* ---- files without records ---------------------------------------------------------------------------------------------------- */
+TEST_F(States, LeftOversAreClearedAwayAndStrangersLeftAlone)
+{
+    added("a"), added("b");
+    ASSERT_EQ(weir_states_remove(states_, "a", &error_), WEIR_OK);
+    close();
+    for (const char *name : { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" }) spill(folder_ + "/" + name, "x");
+    const Names strangers = { "a.session",    "A.1.session", "b.2.sessions",    "new.4.session",
+                              "b.02.session", ".1.session",  "b.2.session.old", "notes" };
+    for (const auto &name : strangers) spill(folder_ + "/" + name, "x");
+    open();
+    for (const auto &name : strangers) EXPECT_TRUE(fs::exists(folder_ + "/" + name)) << name;
+    for (const char *name : { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" })
+        EXPECT_FALSE(fs::exists(folder_ + "/" + name)) << name;
+    EXPECT_EQ(names(), Names{ "b" });
+    EXPECT_EQ(slurp(file_of("b")), slurp(source_.file));
+}
+
+/* ---- removing ----------------------------------------------------------------------------------------------------------------- */
+TEST_F(States, ALogOfWhatIsGoneIsWrittenAnewAndSerialsAreNotUsedAgain)
+{
+    const size_t record = state_record_bytes(4);
+    added("keep", { 1, 0, 0, 0 });
+    weir_states              *reader = nullptr;
+    const weir_states_options options = { folder_.c_str(), test_model, false, nullptr };
+    ASSERT_EQ(weir_states_open(&reader, &options, &error_), WEIR_OK);
+    for (int i = 0; i < 60; i++) {
+        added("gone");
+        ASSERT_EQ(weir_states_remove(states_, "gone", &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_states_find(reader, "keep", &info_, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_states_find(reader, "gone", &info_, &error_), WEIR_ENOTFOUND);
+    }
+    EXPECT_LT(fs::file_size(log_), STATE_HEADER + 80 * record);
+    ASSERT_EQ(weir_states_remove(states_, "keep", &error_), WEIR_OK);
+    open();
+    EXPECT_EQ(n_files(), 0u);
+    added("next", { 0, 1, 0, 0 });
+    EXPECT_EQ(info_.serial, 62);
+    ASSERT_EQ(weir_states_find(reader, "next", &info_, &error_), WEIR_OK);
+    EXPECT_EQ(weir_states_find(reader, "keep", &info_, &error_), WEIR_ENOTFOUND);
+    weir_states_close(reader);
+}
+
+TEST_F(States, TwoWritersAndAReaderSeeTheSame)
+{
+    weir_states *const first = states_;
+    states_ = nullptr;
+    open();
+    weir_states *const second = states_;
+    states_ = nullptr;
+    open(false);
+    weir_states *const reader = states_;
+    for (int i = 0; i < 4; i++) {
+        states_ = i % 2 == 0 ? first : second;
+        EXPECT_EQ(added("doc", { 1, (float)i, 0, 0 }), i == 0 ? "doc" : "doc-" + std::to_string(i + 1));
+        states_ = reader;
+        EXPECT_EQ(names().size(), (size_t)i + 1);
+    }
+    ASSERT_EQ(weir_states_remove(second, "doc", &error_), WEIR_OK);
+    for (weir_states *each : { first, second, reader }) {
+        states_ = each;
+        EXPECT_EQ(names(), (Names{ "doc-4", "doc-3", "doc-2" }));
+        EXPECT_EQ(route({ 1, 0, 0, 0 }, 1), Names{ "doc-2" });
+    }
+    weir_states_close(first);
+    weir_states_close(second);
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------------------------------- */
+TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
+{
+    added("a", { 1, 0, 0, 0 });
+    const size_t      caps[WEIR_TIER_COUNT] = { 400 << 10 };
+    weir_ledger      *ledger = nullptr;
+    weir_ledger_payer payer;
+    ASSERT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
+    weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
+    open(true, &payer.payer);
+    const size_t block = weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER);
+    EXPECT_GT(block, STATE_BLOCK * (sizeof(weir_state_info) + 4 * sizeof(float)));
+    EXPECT_LT(block, (size_t)200 << 10);
+    size_t n = 1;
+    while (n < 1000 && add("more", { 1, 0, 0, 0 }) == WEIR_OK) n++;
+    EXPECT_EQ(n % STATE_BLOCK, 0u);
+    EXPECT_LT(n, 1000u);
+    EXPECT_NE(std::string(error_.text).find("memory.host"), std::string::npos) << error_.text;
+    EXPECT_EQ(names().size(), n);
+    EXPECT_EQ(n_files(), n);
+    ASSERT_EQ(weir_states_remove(states_, "a", &error_), WEIR_OK);
+    close();
+    EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER), 0u);
+    const size_t less[WEIR_TIER_COUNT] = { 1000 };
+    weir_ledger_close(ledger);
+    ASSERT_EQ(weir_ledger_open(&ledger, less), WEIR_OK);
+    weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
+    const weir_states_options options = { folder_.c_str(), test_model, true, &payer.payer };
+    EXPECT_EQ(weir_states_open(&states_, &options, &error_), WEIR_ENOMEM);
+    EXPECT_NE(std::string(error_.text).find("memory.host"), std::string::npos) << error_.text;
+    EXPECT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), 0u);
+    weir_ledger_close(ledger);
+    EXPECT_EQ(n_files(), n - 1);
+}
+
+/* ---- threads ---------------------------------------------------------------------------------------------------------------------- */
+TEST_F(States, IsReadWhileItIsWritten)
+{
+    std::atomic<bool> is_done{ false };
+    std::atomic<int>  n_wrong{ 0 };
+    const auto        read = [&](weir_states *states) {
+        const float                vector[] = { 1, 1, 0, 0 };
+        const weir_states_question question = { vector, 5, nullptr, nullptr };
+        size_t                     last = 0;
+        while (!is_done) {
+            weir_state_info *list = nullptr;
+            weir_state_hit   hits[5];
+            size_t           n = 0, total = 0;
+            weir_error       error = {};
+            if (weir_states_list(states, 0, 10, &list, &n, &total, &error) != WEIR_OK) n_wrong++;
+            for (size_t i = 1; i < n; i++) n_wrong += list[i - 1].serial <= list[i].serial;
+            weir_memory_give(list);
+            n_wrong += total < last; /* only additions here */
+            last = total;
+            if (weir_states_route(states, &question, hits, &n, &error) != WEIR_OK) n_wrong++;
+            for (size_t i = 1; i < n; i++) n_wrong += hits[i - 1].similarity < hits[i].similarity;
+        }
+    };
+    weir_states *const writer = states_;
+    states_ = nullptr;
+    open(false);
+    weir_states *const reader = states_;
+    std::thread        same(read, writer), other(read, reader);
+    states_ = writer;
+    for (int i = 0; i < 100; i++) added("doc", { 1, (float)i, 0, 0 });
+    is_done = true;
+    same.join();
+    other.join();
+    EXPECT_EQ(n_wrong, 0);
+    EXPECT_EQ(names().size(), 100u);
+    weir_states_close(reader);
+}
+
+} // namespace
