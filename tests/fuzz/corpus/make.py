@@ -147,3 +147,27 @@ write("policy_state", "heavy-hitters", state(9, 9, rows))
 write("policy_state", "queries", state(9, 2, [struct.pack("<q", 0) + struct.pack("<16f", *[0.5] * 16)] * 2))
 write("policy_state", "full-ring", state(9, 9, [struct.pack("<q", 0) + struct.pack("<24f", *[-1.5] * 24)] * 2))
 write("policy_state", "sums", state(9, 9, [struct.pack("<q", 0) + struct.pack("<9d", *[2.5] * 9)] * 2))
+
+
+def state_record(kind, serial, dim, name="", label="", metadata="", vector=None):
+    """Without its checksum, which the target puts right."""
+    out = struct.pack("<IIQq", 0x52545357, kind, serial, 1790000000)
+    if kind == 1:
+        out += struct.pack("<qq4QII", 100, 20480, 1, 2, 3, 4, vector is not None, len(metadata))
+        out += name.encode().ljust(64, b"\0") + label.encode().ljust(256, b"\0")
+    out = out.ljust(512, b"\0") + metadata.encode().ljust(1024, b"\0") + struct.pack(f"<{dim}f", *(vector or [0] * dim))
+    return out.ljust((len(out) + 8 + 63) // 64 * 64, b"\0")
+
+
+def state_log(dim, records):
+    size = (1536 + 4 * dim + 8 + 63) // 64 * 64
+    out = b"WEIRSTAT" + struct.pack("<4I5Q", 1, 512, size, dim, 77, 5, 6, 1790000000, 1) + b"mean_hidden"
+    return out.ljust(512, b"\0") + b"".join(records)
+
+
+write("state_log", "empty", state_log(4, []))
+write("state_log", "two", state_log(2, [state_record(1, 1, 2, "paper", "Paper", '{"a": 1}', [1.0, 2.0]), state_record(1, 2, 2, "note", "Note")]))
+write("state_log", "removed", state_log(1, [state_record(1, 3, 1, "paper-2", "Paper", vector=[-1.0]), state_record(2, 3, 1), state_record(2, 9, 1),
+                                            state_record(1, 9, 1, "b", "b")]))
+write("state_log", "torn", state_log(0, [state_record(1, 1, 0, "a", "a"), state_record(1, 2, 0, "b", "b")[:700]]))
+write("state_log", "damaged", state_log(0, [state_record(1, 1, 0, "a", "a"), state_record(1, 2, 0, "B", "b"), state_record(1, 3, 0, "c", "c")]))
