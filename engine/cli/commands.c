@@ -232,6 +232,62 @@ static const weir_option session_options[] = {
 };
 GROUP(session, "Session");
 
+#define DATABASE_DIR                                                                                                                       \
+    { .name = "dir", .letter = 'd', .value = "DIR", .type = WEIR_OPTION_TEXT, .required = true, .help = "Folder of the state database." }
+
+static const weir_option db_create_options[] = {
+    DATABASE_DIR,
+    { .name = "no-vectors",
+      .type = WEIR_OPTION_FLAG,
+      .help = "States are asked for by name only: saves a vector of the model's width each." },
+};
+GROUP(db_create, "Database");
+
+static const weir_option db_ingest_options[] = {
+    DATABASE_DIR,
+    { .name = "label", .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "What the document is called; its name follows from it." },
+    { .name = "metadata",
+      .value = "JSON",
+      .type = WEIR_OPTION_TEXT,
+      .help = "An object of at most 1024 bytes that is kept with the state." },
+    { .name = "documents",
+      .value = "FILE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Many documents in place of one: a JSON object per line with \"label\", \"text\" and, if wanted, \"metadata\"; - is stdin." },
+};
+GROUP(db_ingest, "Documents");
+
+static const weir_option db_list_options[] = {
+    DATABASE_DIR,
+    { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = INT32_MAX, .help = "At most so many. Default: all." },
+    { .name = "metadata", .type = WEIR_OPTION_FLAG, .help = "With --json, also what was kept with each." },
+    { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object per line." },
+};
+GROUP(db_list, "Database");
+
+static const weir_option db_query_options[] = {
+    DATABASE_DIR,
+    { .name = "question", .value = "TEXT", .type = WEIR_OPTION_TEXT, .required = true, .help = "What is asked." },
+    { .name = "state", .value = "NAME", .type = WEIR_OPTION_TEXT, .help = "The state that answers. Default: the nearest to the question." },
+    { .name = "nearest",
+      .value = "K",
+      .type = WEIR_OPTION_INT,
+      .min = 1,
+      .max = 1024,
+      .help = "Print the K nearest states and how near they are, and no answer." },
+    { .name = "plain",
+      .type = WEIR_OPTION_FLAG,
+      .help = "The question goes on from the document as it is, without \"Question:\" before and \"Answer:\" behind it." },
+    { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print JSON with the state, the text and its tokens." },
+};
+GROUP(db_query, "Question");
+
+static const weir_option db_delete_options[] = {
+    DATABASE_DIR,
+    { .name = "name", .value = "NAME", .type = WEIR_OPTION_TEXT, .required = true, .help = "The state's name." },
+};
+GROUP(db_delete, "Database");
+
 /* ---- the commands ---- */
 
 static const weir_command commands[] = {
@@ -280,6 +336,32 @@ static const weir_command commands[] = {
       .run = weir_run_session_delete,
       .summary = "Deletes a saved session.",
       .groups = { &sessions, &session } },
+    { .name = "db create",
+      .usage = "--dir DIR [options]",
+      .run = weir_run_db_create,
+      .summary = "Makes an empty database of states of a model: what it computed of documents, to answer questions from.",
+      .groups = { &db_create, &model } },
+    { .name = "db ingest",
+      .usage = "--dir DIR --label TEXT --file FILE | --prompt TEXT | --documents FILE",
+      .run = weir_run_db_ingest,
+      .summary = "Computes documents and keeps their states in a database.",
+      .details = "A document whose state is there already is left out, so that the same command goes on where it was stopped or killed.",
+      .groups = { &db_ingest, &text, &model } },
+    { .name = "db list",
+      .usage = "--dir DIR [options]",
+      .run = weir_run_db_list,
+      .summary = "Lists the states of a database, the newest first.",
+      .groups = { &db_list } },
+    { .name = "db query",
+      .usage = "--dir DIR --question TEXT [options]",
+      .run = weir_run_db_query,
+      .summary = "Answers a question from the state that is nearest to it, without reading the document again.",
+      .groups = { &db_query, &sampling, &model } },
+    { .name = "db delete",
+      .usage = "--dir DIR --name NAME",
+      .run = weir_run_db_delete,
+      .summary = "Deletes a state.",
+      .groups = { &db_delete } },
     { .name = "logits",
       .usage = "--tokens LIST --out FILE [options]",
       .run = weir_run_logits,

@@ -62,7 +62,12 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
     unlink_running(service, job);
     const int64_t now = weir_clock_ns();
     if (job->prefilled_ns != 0) job->usage.decode_ns = now - job->prefilled_ns;
-    (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_DONE, .status = status, .message = message, .usage = job->usage });
+    const weir_event done = { .type = WEIR_EVENT_DONE,
+                              .status = status,
+                              .message = message,
+                              .embedding = status == WEIR_OK ? weir_job_embedding(job) : NULL,
+                              .usage = job->usage };
+    (void)weir_job_emit(job, &done);
     pthread_mutex_lock(&service->lock);
     if (was_admitted) {
         service->n_running--;
@@ -87,6 +92,7 @@ void weir_job_free(weir_job *job)
     }
     free(job->choices);
     weir_keeping_close(job->keeping);
+    weir_job_close_embedding(job);
     free((void *)job->request.policy);
     free((void *)job->request.prompt);
     free((void *)job->request.sampling.bias);

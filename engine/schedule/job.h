@@ -30,26 +30,29 @@ typedef struct choice {
     int64_t              n_evicted_before; /* of the text that it goes on from, counted in its turns */
 } choice;
 
+typedef struct job_embedding job_embedding; /* embedding.c */
+
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
 
 struct weir_job {
-    weir_service *service;
-    size_t        bytes;   /* charged to the account http */
-    weir_job     *next;    /* queue (lock), or list of running jobs */
-    weir_request  request; /* with own copies of prompt and bias */
-    choice       *choices; /* [request.n_choices] */
-    int64_t       serial;  /* order of submission: the youngest is preempted first */
-    job_state     state;                    /* (lock) */
-    bool          is_released, is_awaited, in_callback; /* (lock) */
-    atomic_bool   is_cancelled;
-    int32_t       n_prompt_reported; /* prompt log-probabilities sent so far */
-    int32_t       n_ended;
-    weir_keeping *keeping;      /* NULL: every row stays; its texts are the choices' */
-    int32_t       row_limit;    /* of each choice: tokens that it may come to have */
-    int32_t       row_peak;     /* rows that it holds at once, at most */
-    int64_t       choice_bytes; /* of KV that a choice may come to hold: what it counts with for its client's budget */
-    weir_usage    usage;
-    int64_t       submitted_ns, admitted_ns, prefilled_ns;
+    weir_service  *service;
+    size_t         bytes;   /* charged to the account http */
+    weir_job      *next;    /* queue (lock), or list of running jobs */
+    weir_request   request; /* with own copies of prompt and bias */
+    choice        *choices; /* [request.n_choices] */
+    int64_t        serial;  /* order of submission: the youngest is preempted first */
+    job_state      state;                    /* (lock) */
+    bool           is_released, is_awaited, in_callback; /* (lock) */
+    atomic_bool    is_cancelled;
+    int32_t        n_prompt_reported; /* prompt log-probabilities sent so far */
+    int32_t        n_ended;
+    weir_keeping  *keeping;      /* NULL: every row stays; its texts are the choices' */
+    int32_t        row_limit;    /* of each choice: tokens that it may come to have */
+    int32_t        row_peak;     /* rows that it holds at once, at most */
+    int64_t        choice_bytes; /* of KV that a choice may come to hold: what it counts with for its client's budget */
+    job_embedding *embedding;   /* NULL: not asked for */
+    weir_usage     usage;
+    int64_t        submitted_ns, admitted_ns, prefilled_ns;
 };
 
 typedef struct slot {
@@ -77,6 +80,7 @@ struct weir_service {
     weir_saver                *saver; /* NULL: texts that are dropped are lost */
     weir_work                 *works; /* [info.n_slots] */
     choice                   **working; /* [info.n_slots]: whose work it is */
+    int32_t                    n_observed; /* works of the step that is observed */
     weir_job                  *running; /* list */
     weir_sampler_scratch      *scratch;
     const int32_t             *stop_ids; /* borrowed */
@@ -116,6 +120,14 @@ void weir_choice_forget(choice *c);                         /* instead of keep: 
 void weir_service_make_room(weir_service *service, int32_t n_works);
 bool weir_service_yield(weir_service *service,
                         int32_t       n_works); /* kept texts give up the pages that the works would copy; false: none could */
+
+/* embedding.c: means of hidden states. */
+size_t                      weir_job_embedding_bytes(const weir_service *service, const weir_request *request);
+WEIR_MUST_CHECK weir_status weir_job_open_embedding(weir_job *job);
+void                        weir_job_close_embedding(weir_job *job); /* idempotent */
+void                        weir_service_begin_embedding(weir_service *service, int32_t n_works); /* before a step ... */
+void                        weir_choice_end_embedding(choice *c, bool is_done);                    /* ... and after it */
+const float                *weir_job_embedding(weir_job *job); /* NULL: not asked for, or not all of the prompt was computed */
 
 /* eviction.c: policies. */
 WEIR_MUST_CHECK weir_status weir_job_open_keeping(weir_job *job, weir_error *error); /* of a checked request; sets row_peak */

@@ -42,8 +42,10 @@ static weir_prefix_hit take_watched(choice *c)
 void weir_choice_reuse(choice *c)
 {
     weir_job *const job = c->job;
-    if (!may_reuse(c) || job->request.want_prompt_logprobs) {
-        job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored" : "not asked for";
+    if (!may_reuse(c) || job->request.want_prompt_logprobs || job->request.want_embedding) {
+        job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored"
+                           : job->request.want_embedding     ? "an embedding is made of every prompt token"
+                                                             : "not asked for";
         return;
     }
     const bool            is_watched = c->sequence->keeping != NULL;

@@ -242,7 +242,7 @@ static size_t job_bytes(const weir_service *service, const weir_request *request
     return sizeof(weir_job) + (size_t)request->n_prompt * sizeof *request->prompt +
            request->sampling.n_bias * sizeof *request->sampling.bias + (request->cache_salt != NULL ? strlen(request->cache_salt) + 1 : 0) +
            (request->session != NULL ? strlen(request->session) + 1 : 0) + (request->policy != NULL ? sizeof *request->policy : 0) +
-           (size_t)request->n_choices * (sizeof(choice) + history);
+           weir_job_embedding_bytes(service, request) + (size_t)request->n_choices * (sizeof(choice) + history);
 }
 
 /* The last token of an answer is never computed. */
@@ -283,6 +283,7 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
         status = open_history(&job->choices[i], request, (size_t)service->info.n_vocab);
         if (status != WEIR_OK) status = no_memory(request, error);
     }
+    if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK) status = no_memory(request, error);
     if (status == WEIR_OK) status = weir_job_open_keeping(job, error);
     job->choice_bytes = weir_service_kv_bytes(&service->info, job->row_peak);
     if (status != WEIR_OK)

@@ -51,23 +51,25 @@ typedef struct weir_event {
     int32_t             n_top;
     weir_status         status;                   /* DONE */
     const char         *message;                  /* DONE with status != OK */
-    weir_usage          usage;                    /* ADMITTED (n_cached) and DONE */
+    const float        *embedding; /* DONE, if one was asked for and the prompt was computed: [d_model], borrowed during the callback */
+    weir_usage          usage; /* ADMITTED (n_cached) and DONE */
 } weir_event;
 
 /* Returns false to end the choice now (a stop string was found): the engine answers with CHOICE/STOP. */
 typedef bool (*weir_event_callback)(void *user, const weir_event *event);
 
 typedef struct weir_request {
-    const int32_t             *prompt;              /* copied; [n_prompt], n_prompt >= 1 */
-    int32_t                    n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
-    int32_t                    n_choices;           /* >= 1, at most the slots; share the prompt's prefill */
-    int32_t                    min_tokens;
-    bool                       ignore_eos;          /* stop ids get -inf instead of ending the answer */
-    bool                       want_logprobs, want_prompt_logprobs, cache_prompt;
-    int32_t                    n_top_logprobs;      /* 0 .. WEIR_TOP_LOGPROBS */
-    weir_sampling              sampling;            /* bias list is copied */
-    const char                *cache_salt;          /* NULL: none; copied */
-    int32_t                    client; /* whose request it is: clients take turns, whoever has the fewest running goes first */
+    const int32_t *prompt; /* copied; [n_prompt], n_prompt >= 1 */
+    int32_t        n_prompt, max_tokens; /* max_tokens 0: only score the prompt */
+    int32_t        n_choices; /* >= 1, at most the slots; share the prompt's prefill */
+    int32_t        min_tokens;
+    bool           ignore_eos; /* stop ids get -inf instead of ending the answer */
+    bool           want_logprobs, want_prompt_logprobs, cache_prompt;
+    bool           want_embedding; /* the mean over the prompt of the hidden state behind the last layer; all of it is computed */
+    int32_t        n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
+    weir_sampling  sampling; /* bias list is copied */
+    const char    *cache_salt; /* NULL: none; copied */
+    int32_t        client; /* whose request it is: clients take turns, whoever has the fewest running goes first */
     const weir_policy_options *policy; /* NULL: the service's, which may be none; copied */
     int64_t                    kv_budget; /* rows that it keeps; 0: the service's */
     int32_t                    n_pinned; /* so many first rows stay */

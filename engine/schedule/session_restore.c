@@ -174,20 +174,25 @@ static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, w
     return status;
 }
 
-weir_status session_restore_named(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
+/* name: "" for a text without one. */
+static weir_status restore_file(weir_sessions *s, const char *path, const char *name, weir_session_result *result, weir_error *error)
 {
     weir_session_reader *reader = NULL;
-    session_path         path;
-    WEIR_TRY(session_path_of(path, s, name, error));
-    const weir_status opened = weir_session_open(&reader, path, error);
-    if (opened == WEIR_ENOTFOUND) return weir_error_set(error, opened, "there is no session %s", name);
-    if (opened != WEIR_OK) return opened;
+    WEIR_TRY(weir_session_open(&reader, path, error));
     (void)snprintf(s->own.name, sizeof s->own.name, "%s", name);
     if (weir_session_header_of(reader)->is_automatic) s->own.name[0] = '\0';
     const weir_status status =
         weir_session_header_of(reader)->is_cut ? session_restore_cut(s, reader, result, error) : restore_from(s, reader, result, error);
     weir_session_close(reader);
     return status;
+}
+
+weir_status session_restore_named(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
+{
+    session_path path;
+    WEIR_TRY(session_path_of(path, s, name, error));
+    const weir_status status = restore_file(s, path, name, result, error);
+    return status == WEIR_ENOTFOUND ? weir_error_set(error, status, "there is no session %s", name) : status;
 }
 
 /* ---- those that are asked for ---- */
@@ -197,6 +202,17 @@ weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, wei
     WEIR_TRY(session_begin(sessions, error));
     const weir_status status = session_restore_named(sessions, name, result, error);
     session_end(sessions);
+    if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
+    return status;
+}
+
+weir_status weir_sessions_read(weir_sessions *sessions, const char *path, weir_session_result *result, weir_error *error)
+{
+    const int64_t start = weir_clock_ns();
+    WEIR_TRY(session_begin(sessions, error));
+    const weir_status status = restore_file(sessions, path, "", result, error);
+    session_end(sessions);
+    if (status == WEIR_EFULL) return weir_error_prefix(error, status, "%s", path);
     if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;
     return status;
 }

@@ -23,6 +23,9 @@ size_t weir_sessions_saver_bytes(int32_t limit, const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options, weir_error *error);
 void                        weir_sessions_close(weir_sessions *sessions); /* before the service; NULL-safe */
 
+/* What files must have in common with this engine. */
+const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sessions);
+
 /* For tests: the text that is being saved because memory is short is done with. */
 void weir_sessions_settle(weir_sessions *sessions);
 

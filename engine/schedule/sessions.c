@@ -89,3 +89,5 @@ weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out,
 {
     return session_folder_list(sessions, out, n, error);
 }
+
+const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sessions) { return &sessions->identity; }

@@ -61,7 +61,12 @@ WEIR_MUST_CHECK weir_status weir_sessions_restore(weir_sessions *sessions, const
 WEIR_MUST_CHECK weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error);
 /* Restores the automatic file that begins these tokens furthest, if that is worth it beside what is kept: 512 tokens or more. Waits for others.
  * What a request does that has no name, or whose name did not help. What fails is logged: the tokens can be computed. */
-void                        weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt);
+void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt);
+/* The same with a file at any path, which is in no folder's count: what is written there counts as its caller's, what is read is kept under no name.
+ * wish->name, for texts that requests named, is the text's and not the file's. */
+WEIR_MUST_CHECK weir_status weir_sessions_write(weir_sessions *sessions, const weir_session_wish *wish, const char *path,
+                                                weir_session_result *result, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_sessions_read(weir_sessions *sessions, const char *path, weir_session_result *result, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error);
 /* *out [*n], by name; weir_memory_give frees it. Of damaged files only name and size are known. */
 WEIR_MUST_CHECK weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error);

@@ -216,12 +216,14 @@ static weir_status run_step(weir_service *service, int32_t n_works, const float 
 {
     for (int32_t i = 0; i < n_works; i++) weir_choice_want_states(service->working[i], &service->works[i]);
     weir_service_make_room(service, n_works);
+    weir_service_begin_embedding(service, n_works);
     const weir_status status = weir_runner_step(service->runner, service->works, n_works, logits, error);
     for (int32_t i = 0; i < n_works; i++) {
         weir_work *const work = &service->works[i];
         const bool       is_done = status == WEIR_OK && !work->failed;
         const int32_t    n_before = work->sequence->n_computed - (is_done ? work->n_rows : 0);
         weir_choice_got_states(service->working[i], work, n_before, is_done);
+        weir_choice_end_embedding(service->working[i], is_done);
     }
     return status;
 }

@@ -34,6 +34,11 @@ int weir_run_session_list(const weir_arguments *arguments) { return note_run(arg
 int weir_run_session_save(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_session_restore(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_session_delete(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_db_create(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_db_ingest(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_db_list(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_db_query(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_db_delete(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_logits(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_tokenize(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_render(const weir_arguments *arguments) { return note_run(arguments); }

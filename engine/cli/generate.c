@@ -1,0 +1,93 @@
+#include "engine/cli/generate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/cli/command.h"
+#include "engine/cli/open.h"
+
+/* Prints tokens as text while they come. */
+typedef struct printer {
+    const weir_tokenizer *tokenizer;
+    weir_detokenizer      stream;
+    weir_buffer           text;
+    bool                  is_lost; /* stdout took no more */
+} printer;
+
+static void print_text(printer *p)
+{
+    if (fwrite(p->text.data, 1, p->text.size, stdout) != p->text.size || fflush(stdout) != 0) p->is_lost = true;
+}
+
+static bool print_token(void *user, int32_t token)
+{
+    printer *const    p = user;
+    size_t            length;
+    bool              special;
+    const char *const bytes = weir_tokenizer_token_bytes(p->tokenizer, token, &length, &special);
+    weir_buffer_clear(&p->text);
+    if (special || weir_detokenizer_push(&p->stream, &p->text, bytes, length) != WEIR_OK) return true;
+    print_text(p);
+    return !p->is_lost;
+}
+
+static void print_end(printer *p)
+{
+    weir_buffer_clear(&p->text);
+    if (weir_detokenizer_finish(&p->stream, &p->text) == WEIR_OK && weir_buffer_text(&p->text, "\n") == WEIR_OK) print_text(p);
+}
+
+static json_t *ids_json(const weir_cli_answer *answer)
+{
+    json_t *const list = json_array();
+    for (size_t i = 0; i < answer->tokens.count; i++) (void)json_array_append_new(list, json_integer(answer->tokens.data[i]));
+    if (answer->stop_token >= 0) (void)json_array_append_new(list, json_integer(answer->stop_token));
+    return list;
+}
+
+int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answer, json_t *more)
+{
+    weir_buffer text = { 0 };
+    if (weir_engine_tokenizer(engine) != NULL &&
+        weir_tokenizer_decode(weir_engine_tokenizer(engine), &text, answer->tokens.data, answer->tokens.count, true) != WEIR_OK)
+        weir_buffer_clear(&text);
+    json_t *const out = json_pack("{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
+                                  text.data != NULL ? text.data : "", text.size, "finish_reason",
+                                  answer->finish == WEIR_FINISH_STOP     ? "stop"
+                                  : answer->finish == WEIR_FINISH_LENGTH ? "length"
+                                                                         : "cancelled",
+                                  "prompt_tokens", (int)answer->usage.n_prompt, "cached_tokens", (int)answer->usage.n_cached,
+                                  "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
+                                  (double)answer->usage.prefill_ns * 1e-9, "decode_seconds", (double)answer->usage.decode_ns * 1e-9);
+    weir_buffer_free(&text);
+    if (out != NULL && more != NULL) (void)json_object_update(out, more);
+    char *const line = out != NULL ? json_dumps(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(out);
+    if (line == NULL) return WEIR_EXIT_FAILED;
+    const bool written = puts(line) >= 0 && fflush(stdout) == 0;
+    free(line);
+    if (!written) (void)fputs("weir: cannot write to stdout\n", stderr);
+    return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+}
+
+weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine, const weir_config *config, const weir_cli_wish *wish,
+                              weir_error *error)
+{
+    const int64_t      most = config->sampling.max_tokens > 0 ? config->sampling.max_tokens : INT32_MAX;
+    const weir_request request = { .prompt = wish->ids->data,
+                                   .n_prompt = (int32_t)wish->ids->count,
+                                   .max_tokens = (int32_t)(most < INT32_MAX ? most : INT32_MAX),
+                                   .n_choices = 1,
+                                   .cache_prompt = wish->reuses,
+                                   .session = wish->session,
+                                   .sampling = weir_sampling_of(config) };
+    printer            p = { .tokenizer = weir_engine_tokenizer(engine) };
+    const bool         stream = !wish->is_quiet && p.tokenizer != NULL;
+    weir_catch_interrupts();
+    weir_status status =
+        weir_cli_answer_wait(answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p, &weir_interrupted, error);
+    if (stream && status == WEIR_OK) print_end(&p);
+    if (p.is_lost) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
+    weir_buffer_free(&p.text);
+    return status;
+}

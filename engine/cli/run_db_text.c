@@ -1,0 +1,295 @@
+/* engine/cli/run_db_text.c - weir db ingest and query: documents become states, and answers go on from them. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/cli/db.h"
+#include "engine/cli/generate.h"
+#include "engine/cli/open.h"
+#include "engine/cli/prompt.h"
+#include "engine/formats/json.h"
+#include "engine/kv/session_file.h"
+
+/* ---- ingest ---------------------------------------------------------------------------------------------------------------- */
+typedef struct document {
+    const weir_engine *engine;
+    weir_states       *states;
+    const char        *label, *metadata; /* metadata NULL: none */
+    weir_ids           ids;
+} document;
+
+/* The text was computed just now, and is kept. */
+static weir_status write_state(void *user, const char *path, weir_error *error)
+{
+    const document *const   d = user;
+    const weir_session_wish wish = { .name = "state", .tokens = d->ids.data, .n_tokens = (int32_t)d->ids.count };
+    weir_session_result     result = { 0 };
+    WEIR_TRY(weir_sessions_write(weir_engine_sessions(d->engine), &wish, path, &result, error));
+    if (result.n_tokens == (int32_t)d->ids.count) return WEIR_OK;
+    return weir_error_set(error, WEIR_EUNSUPPORTED,
+                          "the state would hold %d of the document's %zu tokens, because rows of this kv.format are saved in whole pages; "
+                          "use another kv.format, f16 or q8_0",
+                          (int)result.n_tokens, d->ids.count);
+}
+
+static weir_status print_state(const weir_state_info *info, const char *verb)
+{
+    weir_buffer       text = { 0 };
+    const weir_status status = weir_buffer_format(&text, "%s %s: %" PRId64 " tokens, %.1f MiB\n", verb, info->name, info->n_tokens,
+                                                  (double)info->n_bytes / (1 << 20));
+    const bool        is_printed = status == WEIR_OK && weir_print(&text) == WEIR_EXIT_OK;
+    weir_buffer_free(&text);
+    return is_printed ? WEIR_OK : WEIR_EIO;
+}
+
+static weir_status ingest(document *d, weir_error *error)
+{
+    float              *vector = NULL;
+    weir_state_info     info;
+    const XXH128_hash_t hash = XXH3_128bits(d->ids.data, d->ids.count * sizeof *d->ids.data);
+    const uint64_t      source[2] = { hash.low64, hash.high64 };
+    const weir_status   found = weir_states_find_source(d->states, source, &info, error);
+    if (found == WEIR_OK) return print_state(&info, "there already:");
+    if (found != WEIR_ENOTFOUND) return found;
+    weir_status          status = weir_db_embed(&vector, d->engine, &d->ids, true, error);
+    const weir_new_state state = { .label = d->label,
+                                   .metadata = d->metadata,
+                                   .vector = weir_states_kind_of(d->states)->dim > 0 ? vector : NULL,
+                                   .source = { source[0], source[1] },
+                                   .write = write_state,
+                                   .user = d };
+    if (status == WEIR_OK) status = weir_states_add(d->states, &state, &info, error);
+    free(vector);
+    return status == WEIR_OK ? print_state(&info, "added") : status;
+}
+
+static weir_status ingest_one(document *d, const weir_arguments *arguments, weir_error *error)
+{
+    d->label = weir_argument(arguments, "label");
+    d->metadata = weir_argument(arguments, "metadata");
+    if (d->label == NULL) return weir_error_set(error, WEIR_EINVAL, "give the document a --label, or many of them with --documents");
+    WEIR_TRY(weir_prompt_from_arguments(&d->ids, d->engine, arguments, error));
+    return ingest(d, error);
+}
+
+static weir_status ingest_line(document *d, const char *line, size_t n, weir_error *error)
+{
+    json_t *root = NULL;
+    char   *metadata = NULL;
+    WEIR_TRY(weir_json_parse(&root, line, n, "json", WEIR_JSON_DEPTH, error));
+    const json_t *const text = json_object_get(root, "text"), *const label = json_object_get(root, "label"),
+                        *const object = json_object_get(root, "metadata");
+    weir_status                status = WEIR_OK;
+    if (!json_is_string(text) || !json_is_string(label) || (object != NULL && !json_is_object(object)))
+        status = weir_error_set(error, WEIR_EINVAL,
+                                "an object with the strings \"label\" and \"text\" is expected, and \"metadata\" as an object");
+    if (status == WEIR_OK && object != NULL && (metadata = json_dumps(object, JSON_COMPACT)) == NULL)
+        status = weir_error_set(error, WEIR_ENOMEM, "no memory for metadata");
+    d->label = json_string_value(label);
+    d->metadata = metadata;
+    d->ids.count = 0;
+    if (status == WEIR_OK) status = weir_prompt_from_text(&d->ids, d->engine, json_string_value(text), error);
+    if (status == WEIR_OK) status = ingest(d, error);
+    free(metadata);
+    json_decref(root);
+    return status;
+}
+
+/* A document that cannot be taken is said, and the others go on; a disk or a database that fails ends it. */
+static bool is_of_document(weir_status status)
+{
+    return status == WEIR_EINVAL || status == WEIR_EFORMAT || status == WEIR_EUNSUPPORTED || status == WEIR_ENOMEM;
+}
+
+static weir_status ingest_lines(document *d, const char *path, weir_error *error)
+{
+    enum { MOST = 1 << 30 };
+    weir_buffer text = { 0 };
+    size_t      n = 0, n_bad = 0;
+    weir_status status = weir_file_read_input(&text, path, MOST, error);
+    for (const char *line = text.data; status == WEIR_OK && line != NULL && *line != '\0';) {
+        const size_t length = strcspn(line, "\n");
+        char         name[64];
+        (void)snprintf(name, sizeof name, "line %zu", ++n);
+        if (strspn(line, " \t\r") < length) status = ingest_line(d, line, length, error);
+        if (is_of_document(status)) {
+            weir_log(WEIR_LOG_WARNING, "%s: %s", name, error->text);
+            n_bad++;
+            status = WEIR_OK;
+        }
+        line += length + (line[length] == '\n');
+    }
+    weir_buffer_free(&text);
+    if (status == WEIR_OK && n_bad > 0)
+        return weir_error_set(error, WEIR_EFORMAT, "%zu of %zu lines have no state; each is named above", n_bad, n);
+    return status;
+}
+
+int weir_run_db_ingest(const weir_arguments *arguments)
+{
+    weir_engine      *engine = NULL;
+    weir_error        error = { 0 };
+    const char *const documents = weir_argument(arguments, "documents");
+    const int         code = weir_db_open_engine(&engine, arguments);
+    if (code != WEIR_EXIT_OK) return code;
+    document    d = { .engine = engine };
+    weir_status status = weir_db_open(&d.states, engine, arguments, true, &error);
+    if (status == WEIR_OK) status = documents != NULL ? ingest_lines(&d, documents, &error) : ingest_one(&d, arguments, &error);
+    weir_ids_free(&d.ids);
+    weir_states_close(d.states);
+    weir_engine_close(engine);
+    if (weir_interrupted) return 130;
+    return status == WEIR_OK ? WEIR_EXIT_OK : weir_db_fail(status, &error);
+}
+
+/* ---- query ------------------------------------------------------------------------------------------------------------------ */
+typedef struct question {
+    const weir_engine    *engine;
+    weir_states          *states;
+    const weir_arguments *arguments;
+    const char           *text;
+    size_t                n_hits;
+    weir_state_hit       *hits; /* [n_hits] */
+} question;
+
+static weir_status encode(weir_ids *ids, const question *q, const char *text, bool is_beginning, weir_error *error)
+{
+    const weir_tokenizer *const tokenizer = weir_engine_tokenizer(q->engine);
+    if (tokenizer == NULL) return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no tokenizer, so it cannot be asked");
+    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = is_beginning }, error);
+}
+
+static weir_status route(question *q, size_t most, weir_error *error)
+{
+    weir_ids    ids = { 0 };
+    float      *vector = NULL;
+    weir_status status = encode(&ids, q, q->text, true, error);
+    if (strcmp(weir_states_kind_of(q->states)->embedding, WEIR_DB_EMBEDDING) != 0)
+        status =
+            weir_error_set(error, WEIR_EMISMATCH, "the vectors of this database are not made here but by \"%s\"; pick one with --state",
+                           weir_states_kind_of(q->states)->embedding);
+    if (status == WEIR_OK) status = weir_db_embed(&vector, q->engine, &ids, false, error);
+    if (status == WEIR_OK) {
+        const weir_states_question wanted = { .vector = vector, .most = most };
+        status = weir_states_route(q->states, &wanted, q->hits, &q->n_hits, error);
+    }
+    if (status == WEIR_OK && q->n_hits == 0)
+        status = weir_error_set(error, WEIR_ENOTFOUND, "%s: no state here can be found by a question; `weir db ingest` adds some",
+                                weir_argument(q->arguments, "dir"));
+    free(vector);
+    weir_ids_free(&ids);
+    return status;
+}
+
+/* One that is named, or the nearest ones. */
+static weir_status find(question *q, weir_error *error)
+{
+    const char *const name = weir_argument(q->arguments, "state");
+    const size_t      most = (size_t)weir_argument_int(q->arguments, "nearest", 1);
+    if (name != NULL && weir_argument_given(q->arguments, "nearest"))
+        return weir_error_set(error, WEIR_EINVAL, "give --state or --nearest, not both");
+    q->hits = calloc(most, sizeof *q->hits);
+    if (q->hits == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu states", most);
+    if (name == NULL) return route(q, most, error);
+    q->n_hits = 1;
+    return weir_states_find(q->states, name, &q->hits[0].info, error);
+}
+
+static weir_status read_ids(weir_ids *ids, const char *path, int32_t n_vocab, weir_error *error)
+{
+    weir_session_reader *reader = NULL;
+    WEIR_TRY(weir_session_open(&reader, path, error));
+    const int32_t  n = weir_session_header_of(reader)->n_tokens;
+    int32_t *const tokens = calloc((size_t)n, sizeof *tokens);
+    weir_status    status = tokens != NULL ? weir_session_read_tokens(reader, tokens, n_vocab, error)
+                                           : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its tokens", path);
+    for (int32_t i = 0; i < n && status == WEIR_OK; i++) status = weir_ids_add(ids, tokens[i]);
+    free(tokens);
+    weir_session_close(reader);
+    return status;
+}
+
+/* The document, then the question. */
+static weir_status make_prompt(weir_ids *ids, const question *q, const char *path, weir_error *error)
+{
+    weir_buffer text = { 0 };
+    WEIR_TRY(read_ids(ids, path, weir_service_info_of(weir_engine_service(q->engine))->n_vocab, error));
+    const bool  is_plain = weir_argument_given(q->arguments, "plain");
+    weir_status status = weir_buffer_format(&text, is_plain ? "%s" : "\n\nQuestion: %s\nAnswer:", q->text);
+    if (status == WEIR_OK) status = encode(ids, q, text.data, false, error);
+    weir_buffer_free(&text);
+    return status;
+}
+
+static int print_hits(const question *q)
+{
+    weir_buffer text = { 0 };
+    weir_status status = WEIR_OK;
+    const bool  as_json = weir_argument_given(q->arguments, "json");
+    for (size_t i = 0; i < q->n_hits && status == WEIR_OK; i++) {
+        const weir_state_info *const info = &q->hits[i].info;
+        status = as_json
+                     ? weir_buffer_format(&text, "{\"state\": \"%s\", \"similarity\": %.6f}\n", info->name, (double)q->hits[i].similarity)
+                     : weir_buffer_format(&text, "%9.6f  %-32s %s\n", (double)q->hits[i].similarity, info->name, info->label);
+    }
+    const int code = status == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
+    weir_buffer_free(&text);
+    return code;
+}
+
+static int print_answer(const question *q, const weir_cli_answer *answer)
+{
+    const bool    is_found = weir_argument(q->arguments, "state") == NULL;
+    json_t *const more = json_pack("{s:s}", "state", q->hits[0].info.name);
+    if (more != NULL && is_found) (void)json_object_set_new(more, "similarity", json_real((double)q->hits[0].similarity));
+    const int code = weir_cli_print_answer(q->engine, answer, more);
+    json_decref(more);
+    return code;
+}
+
+/* The state comes back as a kept text, and the answer goes on from it: its file is only read. */
+static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_error *error)
+{
+    char                         path[PATH_MAX];
+    weir_ids                     ids = { 0 };
+    weir_session_result          result;
+    const weir_state_info *const info = &q->hits[0].info;
+    const weir_cli_wish          wish = { .ids = &ids, .reuses = true, .is_quiet = weir_argument_given(q->arguments, "json") };
+    weir_status                  status = weir_states_payload(q->states, info, path, error);
+    if (status == WEIR_OK) status = make_prompt(&ids, q, path, error);
+    if (status == WEIR_OK) status = weir_sessions_read(weir_engine_sessions(q->engine), path, &result, error);
+    if (status == WEIR_OK && !wish.is_quiet) weir_log(WEIR_LOG_INFO, "from state %s: %s", info->name, info->label);
+    if (status == WEIR_OK) status = weir_cli_generate(answer, q->engine, &q->arguments->config, &wish, error);
+    if (status == WEIR_OK && !weir_interrupted && answer->usage.n_cached < (int32_t)info->n_tokens)
+        weir_log(WEIR_LOG_WARNING, "state %s: %d of its %" PRId64 " tokens were computed again: %s", info->name,
+                 (int)(info->n_tokens - answer->usage.n_cached), info->n_tokens, answer->usage.reuse);
+    weir_ids_free(&ids);
+    return status;
+}
+
+int weir_run_db_query(const weir_arguments *arguments)
+{
+    weir_engine    *engine = NULL;
+    weir_error      error = { 0 };
+    weir_cli_answer answer = { 0 };
+    const int       code = weir_db_open_engine(&engine, arguments);
+    if (code != WEIR_EXIT_OK) return code;
+    question    q = { .engine = engine, .arguments = arguments, .text = weir_argument(arguments, "question") };
+    const bool  wants_answer = !weir_argument_given(arguments, "nearest");
+    weir_status status = weir_db_open(&q.states, engine, arguments, false, &error);
+    if (status == WEIR_OK) status = find(&q, &error);
+    if (status == WEIR_OK && wants_answer) status = answer_from(&answer, &q, &error);
+    int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_db_fail(status, &error);
+    if (status == WEIR_OK && !wants_answer) result = print_hits(&q);
+    if (status == WEIR_OK && wants_answer && weir_argument_given(arguments, "json")) result = print_answer(&q, &answer);
+    if (weir_interrupted) result = 130;
+    weir_cli_answer_free(&answer);
+    free(q.hits);
+    weir_states_close(q.states);
+    weir_engine_close(engine);
+    return result;
+}

@@ -1,0 +1,103 @@
+/* engine/schedule/embedding.c - what a prompt is about, as one vector: the mean over its tokens of the hidden state behind the last layer, before
+ * the last norm.
+ *
+ * Rows are added up in the order of their positions, in double, each once: those that a preempted prompt computes again are left out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/schedule/job.h"
+
+struct job_embedding {
+    int32_t n_rows, n_new; /* rows in `sum`; in `step`, which counts when the step has succeeded */
+    double *sum, *step; /* [d_model], in the block of this struct, as is: */
+    float  *mean;
+};
+
+static size_t block_bytes(const weir_service *service)
+{
+    return sizeof(job_embedding) + (size_t)service->info.d_model * (2 * sizeof(double) + sizeof(float));
+}
+
+size_t weir_job_embedding_bytes(const weir_service *service, const weir_request *request)
+{
+    return request->want_embedding ? block_bytes(service) : 0;
+}
+
+weir_status weir_job_open_embedding(weir_job *job)
+{
+    const size_t d = (size_t)job->service->info.d_model;
+    if (!job->request.want_embedding) return WEIR_OK;
+    job_embedding *const e = calloc(1, block_bytes(job->service));
+    if (e == NULL) return WEIR_ENOMEM;
+    e->sum = (double *)(e + 1);
+    e->step = e->sum + d;
+    e->mean = (float *)(e->step + d);
+    job->embedding = e;
+    return WEIR_OK;
+}
+
+void weir_job_close_embedding(weir_job *job)
+{
+    free(job->embedding);
+    job->embedding = NULL;
+}
+
+/* Of a choice that computes rows of a prompt that are to be added up. */
+static job_embedding *embedding_of(const choice *c) { return c->index == 0 && c->sequence != NULL ? c->job->embedding : NULL; }
+
+static void add_rows(job_embedding *e, const weir_work *work, int32_t n_prompt, int64_t d, const float *hidden)
+{
+    for (int32_t r = 0; r < work->n_rows; r++) {
+        const int32_t position = work->sequence->n_computed + r;
+        if (position != e->n_rows + e->n_new || position >= n_prompt) continue;
+        const float *const row = hidden + r * d;
+        for (int64_t i = 0; i < d; i++) e->step[i] += (double)row[i];
+        e->n_new++;
+    }
+}
+
+/* hidden: rows of all works that have not failed, in their order. */
+static void on_hidden(void *user, int64_t layer, const float *hidden)
+{
+    weir_service *const service = user;
+    const int64_t       d = service->info.d_model;
+    if (layer != service->info.n_layers - 1) return;
+    for (int32_t i = 0; i < service->n_observed; i++) {
+        const weir_work *const work = &service->works[i];
+        job_embedding *const   e = embedding_of(service->working[i]);
+        if (work->failed) continue;
+        if (e != NULL) add_rows(e, work, service->working[i]->job->request.n_prompt, d, hidden);
+        hidden += work->n_rows * d;
+    }
+}
+
+void weir_service_begin_embedding(weir_service *service, int32_t n_works)
+{
+    bool is_wanted = false;
+    for (int32_t i = 0; i < n_works; i++) {
+        job_embedding *const e = embedding_of(service->working[i]);
+        if (e == NULL || e->n_rows >= service->working[i]->job->request.n_prompt) continue;
+        memset(e->step, 0, (size_t)service->info.d_model * sizeof *e->step);
+        e->n_new = 0;
+        is_wanted = true;
+    }
+    service->n_observed = n_works;
+    weir_runner_observe(service->runner, is_wanted ? on_hidden : NULL, service);
+}
+
+void weir_choice_end_embedding(choice *c, bool is_done)
+{
+    job_embedding *const e = embedding_of(c);
+    if (e == NULL || e->n_new == 0) return;
+    for (int32_t i = 0; is_done && i < c->job->service->info.d_model; i++) e->sum[i] += e->step[i];
+    if (is_done) e->n_rows += e->n_new;
+    e->n_new = 0;
+}
+
+const float *weir_job_embedding(weir_job *job)
+{
+    job_embedding *const e = job->embedding;
+    if (e == NULL || e->n_rows < job->request.n_prompt) return NULL;
+    for (int32_t i = 0; i < job->service->info.d_model; i++) e->mean[i] = (float)(e->sum[i] / e->n_rows);
+    return e->mean;
+}
