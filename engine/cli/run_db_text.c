@@ -28,7 +28,9 @@ static weir_status write_state(void *user, const char *path, weir_error *error)
     const document *const   d = user;
     const weir_session_wish wish = { .name = "state", .tokens = d->ids.data, .n_tokens = (int32_t)d->ids.count };
     weir_session_result     result = { 0 };
-    WEIR_TRY(weir_sessions_write(weir_engine_sessions(d->engine), &wish, path, &result, error));
+    const weir_status       status = weir_sessions_write(weir_engine_sessions(d->engine), &wish, path, &result, error);
+    const bool              is_less_than_a_page = status == WEIR_ENOTFOUND && d->ids.count < WEIR_PAGE_TOKENS;
+    if (status != WEIR_OK && !is_less_than_a_page) return status;
     if (result.n_tokens == (int32_t)d->ids.count) return WEIR_OK;
     return weir_error_set(error, WEIR_EUNSUPPORTED,
                           "the state would hold %d of the document's %zu tokens, because rows of this kv.format are saved in whole pages; "

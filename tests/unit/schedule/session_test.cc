@@ -296,6 +296,55 @@ TEST_F(Session, WrongFilesAreRefused)
     EXPECT_NE(strstr(error_.text, "kv.format"), nullptr) << error_.text;
 }
 
+// Files that somebody else keeps account of: states of documents.
+TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
+{
+    const std::string file = std::string(getenv("TEST_TMPDIR")) + "/a.state";
+    const auto        slurp = [&] {
+        std::ifstream in(file, std::ios::binary);
+        return std::string((std::istreambuf_iterator<char>(in)), {});
+    };
+    for (const char *const model : { "tq", "qwen3" }) {
+        start(model, { "sessions.limit=1" });
+        const auto text = prompt(1, 200);
+        (void)run(prompt(7, 100));
+        ASSERT_EQ(save("full", prompt(7, 100)), WEIR_OK) << error_.text;
+        Call document(text, 0);
+        document.request.cache_prompt = true;
+        ASSERT_EQ(document.submit(service_, &error_), WEIR_OK) << error_.text;
+        document.wait();
+        document.release();
+        const weir_session_wish wish = { "state", nullptr, text.data(), 200 };
+        ASSERT_EQ(weir_sessions_write(sessions_, &wish, file.c_str(), &result_, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(result_.n_tokens, 200);
+        EXPECT_EQ(list().size(), 1u);
+        auto turn = text;
+        turn.resize(230, 5);
+        const auto uninterrupted = run(turn, nullptr, nullptr, false);
+        stop();
+        start(model);
+        const std::string before = slurp();
+        for (int i = 0; i < 2; i++) {
+            ASSERT_EQ(weir_sessions_read(sessions_, file.c_str(), &result_, &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(result_.n_tokens, 200);
+            EXPECT_EQ(run(turn), uninterrupted);
+            EXPECT_GE(usage_.n_cached, 200) << model << ": " << usage_.reuse;
+        }
+        EXPECT_EQ(slurp(), before);
+        const auto bytes = std::filesystem::file_size(file);
+        std::filesystem::resize_file(file, bytes - 1);
+        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), &result_, &error_), WEIR_EFORMAT);
+        std::filesystem::remove(file);
+        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), &result_, &error_), WEIR_ENOTFOUND);
+        EXPECT_NE(strstr(error_.text, file.c_str()), nullptr) << error_.text;
+        const weir_session_wish other = { "state", nullptr, turn.data() + 100, 60 };
+        EXPECT_EQ(weir_sessions_write(sessions_, &other, file.c_str(), &result_, &error_), WEIR_ENOTFOUND);
+        EXPECT_FALSE(std::filesystem::exists(file));
+        EXPECT_EQ(weir_sessions_delete(sessions_, "full", &error_), WEIR_OK);
+        stop();
+    }
+}
+
 TEST_F(Session, AFolderThatTakesNothing)
 {
     start("tq");

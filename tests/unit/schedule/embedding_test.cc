@@ -1,0 +1,172 @@
+/* A prompt's embedding is the mean of its hidden states: alone or in any company, preempted or not, with the same bits. */
+#include <cmath>
+#include <cstring>
+
+#include "engine/schedule/evaluate.h"
+#include "engine/schedule/runner.h"
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+
+/* A job that keeps its embedding. */
+struct Embedded : Call {
+    std::vector<float> embedding;
+    int32_t            d_model;
+    Embedded(std::vector<int32_t> ids, int32_t width, int max_tokens) : Call(std::move(ids), max_tokens), d_model(width)
+    {
+        request.want_embedding = true;
+        request.callback = [](void *user, const weir_event *event) {
+            Embedded *const call = static_cast<Embedded *>(static_cast<Call *>(user));
+            if (event->embedding != nullptr) call->embedding.assign(event->embedding, event->embedding + call->d_model);
+            return Call::on_event(user, event);
+        };
+    }
+};
+
+/* Sums of hidden states of a text that is computed without a service. */
+struct Sums {
+    std::vector<double> sums;
+    int64_t             last, width;
+    int32_t             n_rows; /* of the step */
+};
+
+class Embedding : public support::Service {
+  protected:
+    int32_t                   width() const { return weir_service_info_of(service_)->d_model; }
+    std::unique_ptr<Embedded> begin(const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false)
+    {
+        auto call = std::make_unique<Embedded>(ids, width(), max_tokens);
+        call->request.cache_prompt = cache;
+        EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        return call;
+    }
+    std::vector<float> run(const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false)
+    {
+        const auto call = begin(ids, max_tokens, cache);
+        call->wait();
+        EXPECT_EQ(call->status, WEIR_OK) << call->message;
+        usage_ = call->usage;
+        return call->embedding;
+    }
+    void close()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    /* With the configuration of the engine that was open before. */
+    std::vector<float> reference(const std::vector<int32_t> &ids)
+    {
+        const weir_engine_options options = { &config_, false, false, nullptr, nullptr };
+        EXPECT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        const weir_shape *const shape = weir_model_shape(weir_engine_model(engine_));
+        Sums                    s = { std::vector<double>((size_t)shape->d_model), shape->n_layers - 1, shape->d_model, 0 };
+        weir_sequence           sequence = {};
+        EXPECT_EQ(weir_sequence_open(&sequence, weir_engine_store(engine_), weir_engine_ledger(engine_),
+                                     weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
+                  WEIR_OK);
+        weir_evaluation e = {};
+        e.tokens = ids.data(), e.n_tokens = (int32_t)ids.size();
+        e.chunk = 64, e.decode_from = INT32_MAX;
+        e.before = [](void *user, int32_t, int32_t n_rows) { static_cast<Sums *>(user)->n_rows = n_rows; };
+        e.user = &s;
+        weir_runner_observe(
+            weir_engine_runner(engine_),
+            [](void *user, int64_t layer, const float *hidden) {
+                Sums *const sums = static_cast<Sums *>(user);
+                for (int64_t i = 0; layer == sums->last && i < sums->n_rows * sums->width; i++)
+                    sums->sums[(size_t)(i % sums->width)] += (double)hidden[i];
+            },
+            &s);
+        EXPECT_EQ(weir_evaluate(weir_engine_runner(engine_), &sequence, &e, &error_), WEIR_OK) << error_.text;
+        weir_sequence_close(&sequence);
+        close();
+        std::vector<float> mean;
+        for (double sum : s.sums) mean.push_back((float)(sum / (double)ids.size()));
+        return mean;
+    }
+    weir_usage usage_ = {};
+};
+
+TEST_F(Embedding, IsTheMeanOfHiddenStates)
+{
+    for (const char *const model : { "tq", "qwen3", "mistral" }) {
+        for (int n : { 1, 63, 64, 200 }) {
+            open(model, 2);
+            const auto mean = run(prompt(3, n)), again = run(prompt(3, n), 5);
+            close();
+            const auto wanted = reference(prompt(3, n));
+            ASSERT_EQ(mean.size(), wanted.size());
+            EXPECT_EQ(mean, again);
+            for (size_t i = 0; i < mean.size(); i++) EXPECT_NEAR(mean[i], wanted[i], 1e-5 * (1 + std::abs(wanted[i]))) << model << " " << n;
+        }
+    }
+}
+
+TEST_F(Embedding, CompanyChangesNoBit)
+{
+    open("tq", 4);
+    const auto text = prompt(1, 230), other = prompt(2, 150);
+    const auto mean = run(text), mean_of_other = run(other);
+    EXPECT_NE(mean, mean_of_other);
+    Call long_answer(prompt(5, 40), 120);
+    ASSERT_EQ(long_answer.submit(service_, &error_), WEIR_OK);
+    const auto first = begin(text, 3), second = begin(other), third = begin(text);
+    for (const auto *const call : { &first, &second, &third }) (*call)->wait();
+    EXPECT_EQ(first->embedding, mean);
+    EXPECT_EQ(second->embedding, mean_of_other);
+    EXPECT_EQ(third->embedding, mean);
+    long_answer.wait();
+}
+
+TEST_F(Embedding, NothingIsReusedAndTheTextIsKept)
+{
+    open("tq", 2);
+    const auto text = prompt(1, 200);
+    const auto mean = run(text, 0, true);
+    EXPECT_EQ(run(text, 0, true), mean);
+    EXPECT_EQ(usage_.n_cached, 0);
+    EXPECT_NE(strstr(usage_.reuse, "embedding"), nullptr) << usage_.reuse;
+    Call plain(text, 4);
+    plain.request.cache_prompt = true;
+    ASSERT_EQ(plain.submit(service_, &error_), WEIR_OK);
+    plain.wait();
+    EXPECT_GT(plain.usage.n_cached, 190);
+}
+
+TEST_F(Embedding, WhoDoesNotAskGetsNone)
+{
+    open("tq", 2);
+    Embedded call(prompt(1, 50), width(), 2);
+    call.request.want_embedding = false;
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK);
+    call.wait();
+    EXPECT_TRUE(call.embedding.empty());
+}
+
+// A pool that holds too little for all: rows that a preempted prompt computes again are not counted again.
+TEST_F(Embedding, PreemptionChangesNoBit)
+{
+    const auto text = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
+    open("qwen3", 6, nullptr, 512, 0, { "kv.reuse=off" });
+    std::vector<std::vector<float>> alone;
+    for (int i = 0; i < 6; i++) alone.push_back(run(text(i)));
+    const weir_plan   plan = *weir_engine_plan_of(engine_);
+    const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
+    close();
+    open("qwen3", 6, memory.c_str(), 512, 0, { "kv.reuse=off" });
+    std::vector<std::unique_ptr<Embedded>> calls;
+    for (int i = 0; i < 6; i++) calls.push_back(begin(text(i), 150));
+    for (size_t i = 0; i < 6; i++) {
+        calls[i]->wait();
+        EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;
+        EXPECT_EQ(calls[i]->embedding, alone[i]) << i;
+        calls[i]->release();
+    }
+    weir_service_stats stats;
+    weir_service_stats_of(service_, &stats);
+    EXPECT_GT(stats.preemptions, 0);
+}
+
+} // namespace
