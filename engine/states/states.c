@@ -271,13 +271,13 @@ static weir_status not_found(const weir_states *s, const char *name, weir_error 
     return weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no state %.*s", s->folder, (int)WEIR_STATE_NAME, name);
 }
 
-/* On failure the log keeps what is gone, until the next time. */
+/* On failure the log keeps what is gone, until the next time; with damaged records until it is opened, which looks after their files. */
 static void compact(weir_states *s)
 {
     weir_error  why = { 0 };
     weir_status status = WEIR_OK;
     (void)pthread_rwlock_wrlock(&s->lock);
-    if (state_log_wants_compacting(s)) status = state_log_compact(s, &why);
+    if (s->n_damaged == 0 && state_log_wants_compacting(s)) status = state_log_compact(s, &why);
     (void)pthread_rwlock_unlock(&s->lock);
     if (status != WEIR_OK) weir_log(WEIR_LOG_WARNING, "%s: the log is not made shorter: %s", s->folder, why.text);
 }
