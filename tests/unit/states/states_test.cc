@@ -334,9 +334,9 @@ TEST_F(States, ATornEndIsCutAtTheLastWholeRecord)
     const size_t      record = state_record_bytes(4), two = STATE_HEADER + 2 * record;
     ASSERT_EQ(whole.size(), STATE_HEADER + 3 * record);
     const std::string file = slurp(folder_ + "/c.3.session");
-    for (size_t left : { size_t(1), size_t(8), size_t(100), record / 2, record - 8, record - 1, record }) {
+    for (size_t left : { size_t(1), size_t(8), size_t(100), record / 2, record - 8, record - 1, record, 2 * record + 9 }) {
         std::string bytes = whole.substr(0, two + left);
-        if (left == record) bytes[two + 200] ^= 1; /* its size was written, its bytes were not */
+        if (left >= record) bytes.resize(two + left), bytes[two + 200] ^= 1; /* its size was written, its bytes were not */
         spill(log_, bytes);
         spill(folder_ + "/c.3.session", file);
         open(false);
@@ -390,6 +390,7 @@ TEST_F(States, RecordsOfAnotherDatabaseAreNone)
     ASSERT_EQ(weir_states_create(other.c_str(), &kind, &error_), WEIR_OK);
     const std::string header = slurp(other + "/states.log");
     spill(other + "/states.log", header + slurp(log_).substr(STATE_HEADER));
+    fs::copy(file_of("a"), other + "/a.1.session");
     weir_states              *states = nullptr;
     const weir_states_options options = { other.c_str(), test_model, false, nullptr };
     ASSERT_EQ(weir_states_open(&states, &options, &error_), WEIR_OK);
