@@ -148,17 +148,18 @@ TEST_F(Embedding, WhoDoesNotAskGetsNone)
 // A pool that holds too little for all: rows that a preempted prompt computes again are not counted again.
 TEST_F(Embedding, PreemptionChangesNoBit)
 {
-    const auto text = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
+    enum { TEXTS = 24 };
+    const auto text = [&](int i) { return prompt(20 + i, 100 + 7 * i); };
     open("qwen3", 6, nullptr, 512, 0, { "kv.reuse=off" });
     std::vector<std::vector<float>> alone;
-    for (int i = 0; i < 6; i++) alone.push_back(run(text(i)));
+    for (int i = 0; i < TEXTS; i++) alone.push_back(run(text(i)));
     const weir_plan   plan = *weir_engine_plan_of(engine_);
     const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
     close();
-    open("qwen3", 6, memory.c_str(), 512, 0, { "kv.reuse=off" });
+    open("qwen3", 6, memory.c_str(), 512, TEXTS, { "kv.reuse=off" });
     std::vector<std::unique_ptr<Embedded>> calls;
-    for (int i = 0; i < 6; i++) calls.push_back(begin(text(i), 150));
-    for (size_t i = 0; i < 6; i++) {
+    for (int i = 0; i < TEXTS; i++) calls.push_back(begin(text(i), 40 + 50 * (i % 3))); /* some begin while others begin again */
+    for (size_t i = 0; i < TEXTS; i++) {
         calls[i]->wait();
         EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;
         EXPECT_EQ(calls[i]->embedding, alone[i]) << i;
