@@ -232,59 +232,44 @@ static const weir_option session_options[] = {
 };
 GROUP(session, "Session");
 
-#define DATABASE_DIR                                                                                                                       \
-    { .name = "dir", .letter = 'd', .value = "DIR", .type = WEIR_OPTION_TEXT, .required = true, .help = "Folder of the state database." }
+#define DATABASE_OPTION TEXT("dir", "DIR", "Folder of the state database.", .required = true, .letter = 'd')
 
 static const weir_option db_create_options[] = {
-    DATABASE_DIR,
-    { .name = "no-vectors",
-      .type = WEIR_OPTION_FLAG,
-      .help = "States are asked for by name only: saves a vector of the model's width each." },
+    DATABASE_OPTION,
+    FLAG("no-vectors", "States are asked for by name only; each is smaller by 4 bytes for each of the model's dimensions."),
 };
 GROUP(db_create, "Database");
 
 static const weir_option db_ingest_options[] = {
-    DATABASE_DIR,
-    { .name = "label", .value = "TEXT", .type = WEIR_OPTION_TEXT, .help = "What the document is called; its name follows from it." },
-    { .name = "metadata",
-      .value = "JSON",
-      .type = WEIR_OPTION_TEXT,
-      .help = "An object of at most 1024 bytes that is kept with the state." },
-    { .name = "documents",
-      .value = "FILE",
-      .type = WEIR_OPTION_TEXT,
-      .help = "Many documents in place of one: a JSON object per line with \"label\", \"text\" and, if wanted, \"metadata\"; - is stdin." },
+    DATABASE_OPTION,
+    TEXT("label", "TEXT", "What the document is called; its name follows from it."),
+    TEXT("metadata", "JSON", "An object of at most 1024 bytes that is kept with the state."),
+    TEXT("documents", "FILE",
+         "Many documents in place of one: a JSON object per line with \"label\", \"text\" and, if wanted, \"metadata\"; - is stdin."),
 };
 GROUP(db_ingest, "Documents");
 
 static const weir_option db_list_options[] = {
-    DATABASE_DIR,
-    { .name = "limit", .value = "N", .type = WEIR_OPTION_INT, .min = 1, .max = INT32_MAX, .help = "At most so many. Default: all." },
-    { .name = "metadata", .type = WEIR_OPTION_FLAG, .help = "With --json, also what was kept with each." },
-    { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print one JSON object per line." },
+    DATABASE_OPTION,
+    INT("limit", "N", 1, INT32_MAX, "At most so many. Default: all."),
+    FLAG("metadata", "With --json, also what was kept with each."),
+    FLAG("json", "Print one JSON object per line."),
 };
 GROUP(db_list, "Database");
 
 static const weir_option db_query_options[] = {
-    DATABASE_DIR,
-    { .name = "question", .value = "TEXT", .type = WEIR_OPTION_TEXT, .required = true, .help = "What is asked." },
-    { .name = "state", .value = "NAME", .type = WEIR_OPTION_TEXT, .help = "The state that answers. Default: the nearest to the question." },
-    { .name = "nearest",
-      .value = "K",
-      .type = WEIR_OPTION_INT,
-      .min = 1,
-      .max = 1024,
-      .help = "Print the K nearest states and how near they are, and no answer." },
-    { .name = "plain",
-      .type = WEIR_OPTION_FLAG,
-      .help = "The question goes on from the document as it is, without \"Question:\" before and \"Answer:\" behind it." },
-    { .name = "json", .type = WEIR_OPTION_FLAG, .help = "Print JSON with the state, the text and its tokens." },
+    DATABASE_OPTION,
+    TEXT("question", "TEXT", "What is asked.", .required = true),
+    TEXT("state", "NAME", "The state that answers. Default: the nearest to the question."),
+    INT("nearest", "K", 1, 1024, "Print the K nearest states and how near they are, and no answer."),
+    FLAG("plain", "The question goes on from the document as it is, without \"Question:\" before and \"Answer:\" behind it."),
+    FLAG("json", "Print JSON with the state, the text and its tokens."),
 };
 GROUP(db_query, "Question");
 
 static const weir_option db_delete_options[] = {
-    DATABASE_DIR,
-    { .name = "name", .value = "NAME", .type = WEIR_OPTION_TEXT, .required = true, .help = "The state's name." },
+    DATABASE_OPTION,
+    TEXT("name", "NAME", "The state's name.", .required = true),
 };
 GROUP(db_delete, "Database");
 
