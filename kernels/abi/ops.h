@@ -435,7 +435,10 @@ typedef struct weir_coda_segment {
                         attended together: of those that leave, the banks see candidates, chosen by their gates */
 } weir_coda_segment;
 
-/* shapes : k, v [T, G, hd] inside rows of their strides, keys rotated; gates [T], before the sigmoid                                */
+/* shapes   : k, v [T, G, hd] inside rows of their strides, keys rotated; gates [T], before the sigmoid; states differ; layer, its rates and segments are
+ *            read where the kernel runs
+ * numerics : cosines are summed in f32 (ref: f64), by head, then over heads in ascending order: decisions agree but where a score is within rounding of
+ *            another or of a threshold. Gates and contents are the same bits everywhere: weir_coda_gate, weir_coda_blend, means of a block in f64       */
 typedef struct weir_coda_write_args {
     const float             *k, *v, *gates;
     const weir_coda_layer   *layer;
