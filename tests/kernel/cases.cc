@@ -112,6 +112,9 @@ std::vector<Case> parity_cases(weir_op op)
     return first_of({ rowwise_cases, kv_cases, attention_cases, recurrent_cases, coda_cases }, op);
 }
 
-std::vector<Case> bench_cases(weir_op op) { return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches, coda_benches }, op); }
+std::vector<Case> bench_cases(weir_op op)
+{
+    return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches, coda_benches }, op);
+}
 
 }  // namespace weir_test
