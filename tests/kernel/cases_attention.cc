@@ -160,7 +160,7 @@ std::vector<Case> attention_cases(weir_op op)
                                     attention_mass({ { 40, 300 }, { 1, 255 }, { 1, 256 }, { 3, 500 } }, { 14, f16, 0, 0, 1, true }),
                                     attention_mass({ { 17, 90 } }, { 40, { 1, 32, 32, WEIR_KV_F32, WEIR_KV_F32 } }),
                                     attention_mass({ { 3, 70 } }, { 2, { 1, 576, 64, WEIR_KV_F16, WEIR_KV_F16 } }),
-                                    attention_mass({ { 40, 300 }, { 1, 600 }, { 70, 0 } }, { 6, f16 }, { 64, 320 }),
+                                    attention_mass({ { 30, 310 }, { 1, 600 }, { 50, 0 } }, { 4, f16 }, { 64, 320 }),
                                     attention_mass({ { 30, 400 }, { 5, 125 } }, { 4, f16 }, { 128, 1024 }) };
         for (const Kv &kv : coded_formats())
             cases.push_back(attention_mass({ { 5, 125 }, { 1, 63 }, { 30, 40 } }, { 3 * kv.n_kv_heads, kv, 0, 0, 1, kv.key_dim == 64 }));

@@ -357,6 +357,8 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
 /* What a policy keeps has to be in memory at once. Where that is never so, a text is told, whoever runs beside it, and is not computed again for ever. */
 TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
 {
+    weir_policy_options full;
+    ASSERT_EQ(weir_policy_options_default(&full, "full", &error_), WEIR_OK);
     for (const char *const policy : { "kv.policy.name=snapkv", "kv.policy.name=h2o" }) {
         start("qwen3", 14, 60, "kv.tiers.hot=1", { policy, "kv.policy.budget=1500" });
         const auto fits = prompt(3, 700);
@@ -364,14 +366,14 @@ TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
         (void)run(prompt(1, 1900), 40, WEIR_EFULL);
         EXPECT_NE(message_.find("rows that the KV policy keeps"), std::string::npos) << message_;
         EXPECT_EQ(stats().preemptions, 0) << "nobody ran beside it";
-        if (policy == std::string("kv.policy.name=h2o")) continue; /* what two of them remember does not fit */
-        Call one(prompt(1, 1900), 40), two(prompt(2, 1900), 40);
-        for (Call *const call : { &one, &two }) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
-        for (Call *const call : { &one, &two }) call->wait();
-        EXPECT_EQ(one.status, WEIR_EFULL);
-        EXPECT_EQ(two.status, WEIR_EFULL);
-        one.release();
-        two.release();
+        Call large(prompt(1, 1900), 40), small(prompt(2, 300), 60);
+        small.request.policy = &full;
+        for (Call *const call : { &large, &small }) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        for (Call *const call : { &large, &small }) call->wait();
+        EXPECT_EQ(large.status, WEIR_EFULL);
+        EXPECT_EQ(small.status, WEIR_OK) << small.message;
+        large.release();
+        small.release();
         EXPECT_EQ(run(fits, 20), want);
         expect_within();
         EXPECT_EQ(pages_used_when_idle(), 0);
