@@ -158,13 +158,13 @@ TEST(CodaParts, ThatDoNotBelongTogetherAreRefused)
     weir_coda_split(&layer, state.memory(), 0, 1, a.memory());
     weir_coda_split(&layer, state.memory(), 1, 1, b.memory());
     const void *const parts[] = { a.memory(), b.memory(), a.memory() };
-    const int64_t     ones[] = { 1, 1, 1 }, twos[] = { 2, 2, 2 }, none[] = { 0, 2 };
+    const int64_t     ones[] = { 1, 1, 1 }, too_many[] = { 1, 2 }, none[] = { 0, 2 };
     weir_error        error = {};
     EXPECT_EQ(weir_coda_join(&layer, parts, ones, 1, joined.memory(), &error), WEIR_EMISMATCH);
     EXPECT_NE(std::string(error.text).find("1 of its layer's 2"), std::string::npos) << error.text;
     EXPECT_EQ(weir_coda_join(&layer, parts, ones, 0, joined.memory(), &error), WEIR_EMISMATCH);
     EXPECT_EQ(weir_coda_join(&layer, parts, ones, 3, joined.memory(), &error), WEIR_EMISMATCH);
-    EXPECT_EQ(weir_coda_join(&layer, parts, twos, 2, joined.memory(), &error), WEIR_EMISMATCH);
+    EXPECT_EQ(weir_coda_join(&layer, parts, too_many, 2, joined.memory(), &error), WEIR_EMISMATCH);
     EXPECT_EQ(weir_coda_join(&layer, parts, none, 2, joined.memory(), &error), WEIR_EMISMATCH);
     b.view().head->position++;
     EXPECT_EQ(weir_coda_join(&layer, parts, ones, 2, joined.memory(), &error), WEIR_EMISMATCH);

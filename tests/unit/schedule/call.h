@@ -67,6 +67,8 @@ struct Call {
         tokens.resize(static_cast<size_t>(request.n_choices));
         logprobs.resize(static_cast<size_t>(request.n_choices));
         finish.resize(static_cast<size_t>(request.n_choices), WEIR_FINISH_NONE);
+        status = WEIR_OK;
+        done = false;
         const weir_status refused = weir_service_submit(service, &job, &request, error);
         if (refused != WEIR_OK) status = refused, done = true; /* nothing will come */
         return refused;
