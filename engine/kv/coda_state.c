@@ -3,58 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- sound states ---------------------------------------------------------------------------------------------------------- */
-
-static bool is_zero(const void *memory, size_t n)
-{
-    const unsigned char *const bytes = memory;
-    return n == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0);
-}
-
-static const char *problem_of_counts(const weir_coda_layer *layer, const weir_coda_head *head)
-{
-    const int64_t n_slots = weir_coda_slots(layer), n_banks = (int64_t)layer->n_exact + layer->n_summary;
-    if (head->position < 0 || head->position > INT32_MAX) return "its position is no number of tokens";
-    if (head->n_recent != (head->position < layer->window ? head->position : layer->window))
-        return "the ring holds other tokens than the text has";
-    if (head->first_recent < 0 || head->first_recent >= layer->window || (head->n_recent < layer->window && head->first_recent != 0))
-        return "the ring begins outside of itself";
-    if (head->n_open_exact < layer->least_exact || head->n_open_exact > layer->n_exact || head->n_open_summary < layer->least_summary ||
-        head->n_open_summary > layer->n_summary)
-        return "other slots are open than the layer has";
-    if (head->n_rows < head->n_recent || head->n_rows > head->n_recent + n_banks || head->n_rows > n_slots)
-        return "its rows in use do not fit";
-    for (int i = 0; i < WEIR_CODA_COUNTS; i++)
-        if (head->counts[i] < 0) return "it counts below zero";
-    return NULL;
-}
-
-/* rows [n_slots] name each row once, and the ring's slots in use are those that its head says. */
-static const char *problem_of_rows(const weir_coda_layer *layer, const weir_coda_state *state)
-{
-    for (int64_t slot = 0; slot < state->n_slots; slot++)
-        if (state->rows[slot] < 0 || state->rows[slot] >= state->n_slots) return "a slot has no row";
-    for (int64_t slot = 0; slot < state->n_slots; slot++) /* n_slots is some hundreds: a second array would need memory */
-        for (int64_t other = 0; other < slot; other++)
-            if (state->rows[other] == state->rows[slot]) return "two slots have one row";
-    for (int64_t slot = 0; slot < layer->window; slot++)
-        if (weir_coda_is_used(state, slot) != (slot < state->head->n_recent))
-            return "other slots of the ring are in use than its head says";
-    return NULL;
-}
-
-const char *weir_coda_problem(const weir_coda_layer *layer, const void *memory)
-{
-    const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory);
-    if (is_zero(memory, state.bytes)) return NULL;
-    const char *problem = problem_of_counts(layer, state.head);
-    if (problem == NULL) problem = problem_of_rows(layer, &state);
-    for (int32_t i = 0; problem == NULL && i < layer->n_exact; i++)
-        if (state.used_at[i] < 0 || state.used_at[i] > state.head->position) problem = "a slot was found by a token that is not there";
-    for (int32_t i = 0; problem == NULL && i < layer->window; i++)
-        if (!(state.gates[i] >= 0 && state.gates[i] <= 1)) problem = "a write gate is not between 0 and 1";
-    return problem;
-}
+#include "kernels/abi/coda_check.h"
 
 /* ---- fewer bits ------------------------------------------------------------------------------------------------------------ */
 
@@ -234,7 +183,7 @@ weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed, i
     for (int i = 0; i < N_PARTS; in += padded(parts[i].bytes), i++)
         if (parts[i].bytes > 0) memcpy(parts[i].at, in, parts[i].bytes);
     problem = weir_coda_problem(layer, memory);
-    for (int64_t head = 0; problem == NULL && !is_zero(memory, state.bytes) && head < layer->n_kv_heads; head++)
+    for (int64_t head = 0; problem == NULL && !weir_coda_is_zero(memory, state.bytes) && head < layer->n_kv_heads; head++)
         for (int side = WEIR_KV_K; side <= WEIR_KV_V; side++)
             for (int i = 0; i < N_SEGMENTS; in += segment_bytes(layer, segments[i].n, bits), i++) {
                 const channel c = { .layer = layer, .state = &state, .slots = segments[i], .head = head, .side = (weir_kv_side)side };

@@ -1,4 +1,4 @@
-/* engine/kv/coda_state.h - states of kernels/abi/coda.h outside of memory: whether bytes from a file are one, and a form of 8 or 4 bits to store them in.
+/* engine/kv/coda_state.h - states of kernels/abi/coda.h in 8 or 4 bits, to be stored.
  *
  * The small form is lossy for keys and values alone: everything else of a state is kept to the bit. Each channel of a KV head has a step of its own in each
  * segment (ring, exact bank, prototypes): keys of one channel lie near each other, those of different ones do not.
@@ -8,7 +8,6 @@
  *                                             the lower dimension in the low half; value = least + code * step
  * All little-endian. A channel whose values are equal comes back as it was rounded to f16. */
 #pragma once
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "engine/base/error.h"
@@ -18,13 +17,9 @@
 extern "C" {
 #endif
 
-/* NULL, or what is wrong with `memory` of weir_coda_view(layer, ..).bytes: nothing in it leads a kernel out of its arrays. A block of zeros is a state
- * without tokens. */
-const char *weir_coda_problem(const weir_coda_layer *layer, const void *memory);
-
 /* bits: 8 or 4. */
 size_t weir_coda_packed_bytes(const weir_coda_layer *layer, int bits);
-/* `state` is sound. EUNSUPPORTED when a value is no number or beyond f16; `packed` is then void. */
+/* `state` is sound (kernels/abi/coda_check.h). EUNSUPPORTED when a value is no number or beyond f16; `packed` is then void. */
 WEIR_MUST_CHECK weir_status weir_coda_pack(const weir_coda_layer *layer, const void *state, int bits, void *packed, weir_error *error);
 /* `packed` holds weir_coda_packed_bytes. EFORMAT for bytes that are no state; `state` is then void. */
 WEIR_MUST_CHECK weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed, int bits, void *state, weir_error *error);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "engine/model/blocks/differential.h"
-#include "kernels/abi/coda.h"
+#include "kernels/abi/coda_check.h"
 
 typedef struct weights {
     weir_differential  differential;
@@ -136,35 +136,11 @@ static void prepare(const weir_coda_layer *layer, const weir_block_options *opti
     if (options->coda.start == WEIR_START_NOISE) put_noise(layer, &state);
 }
 
-static bool is_permutation(const int32_t *rows, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (rows[i] < 0 || rows[i] >= n) return false;
-    for (int64_t first = 0; first < n; first += 64) {
-        uint64_t seen = 0;
-        for (int64_t i = 0; i < n; i++)
-            if (rows[i] >= first && rows[i] - first < 64) seen |= UINT64_C(1) << (rows[i] - first);
-        if (seen != (n - first >= 64 ? UINT64_MAX : (UINT64_C(1) << (n - first)) - 1)) return false;
-    }
-    return true;
-}
-
-/* Whatever else it holds is only read as numbers. */
 static bool is_state(const weir_shape *shape, const weir_block_options *options, const void *memory, int64_t n_tokens)
 {
-    const weir_coda_layer       layer = layer_of(shape, options);
-    const weir_coda_state       state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
-    const weir_coda_head *const head = state.head;
-    if (head->position < 1 || head->position != n_tokens) return false;
-    if (head->n_recent < 1 || head->n_recent > layer.window || head->n_recent > head->position) return false;
-    if (head->first_recent < 0 || head->first_recent >= layer.window || (head->first_recent > 0 && head->n_recent < layer.window))
-        return false;
-    if (head->n_open_exact < layer.least_exact || head->n_open_exact > layer.n_exact) return false;
-    if (head->n_open_summary < layer.least_summary || head->n_open_summary > layer.n_summary) return false;
-    if (head->n_rows < head->n_recent || head->n_rows > state.n_slots || !is_permutation(state.rows, state.n_slots)) return false;
-    for (int64_t i = 0; i < head->n_recent; i++)
-        if (!weir_coda_is_used(&state, i)) return false;
-    return true;
+    const weir_coda_layer layer = layer_of(shape, options);
+    const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
+    return n_tokens > 0 && state.head->position == n_tokens && weir_coda_problem(&layer, memory) == NULL;
 }
 
 /* ---- one step of the model -------------------------------------------------------------------------------------------- */

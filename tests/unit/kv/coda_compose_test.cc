@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "engine/kv/coda_state.h"
+#include "kernels/abi/coda_check.h"
 #include "tests/unit/kv/coda_support.h"
 
 namespace {

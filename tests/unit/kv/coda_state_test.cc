@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/kv/coda_state.h"
+#include "kernels/abi/coda_check.h"
 #include "tests/unit/kv/coda_support.h"
 
 namespace {
