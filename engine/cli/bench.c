@@ -275,19 +275,26 @@ static void on_call(void *user, weir_op op, const void *args)
     (void)weir_kernel_pick(e->stream, op, args, on_row, e);
 }
 
+/* Under the configured policy; too short for it to drop a row. */
 weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir_error *error)
 {
+    enum { PROMPT = 2, ALL = 3 };
     weir_stream *const stream = weir_engine_stream(engine);
     weir_sequence      sequence = { 0 };
-    const int32_t      tokens[3] = { 0, 0, 0 };
+    weir_keeping      *keeping = NULL;
+    const int32_t      tokens[ALL] = { 0 };
     explanation        e = { .out = out, .stream = stream };
-    WEIR_TRY(weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
-                                weir_model_recurrent_bytes(weir_engine_model(engine)), error));
+    WEIR_TRY(weir_engine_keep(engine, &keeping, NULL, 1, ALL, PROMPT, PROMPT, error));
+    weir_status status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+                                            weir_model_recurrent_bytes(weir_engine_model(engine)), error);
+    if (status == WEIR_OK && keeping != NULL) sequence.keeping = weir_keeping_begin(keeping, 0, PROMPT, 0);
     weir_stream_observe(stream, on_call, &e);
-    weir_status status = weir_evaluate(weir_engine_runner(engine), &sequence,
-                                       &(weir_evaluation){ .tokens = tokens, .n_tokens = 3, .decode_from = 2 }, error);
+    if (status == WEIR_OK)
+        status = weir_evaluate(weir_engine_runner(engine), &sequence,
+                               &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error);
     weir_stream_observe(stream, NULL, NULL);
     weir_sequence_close(&sequence);
+    weir_keeping_close(keeping);
     if (status == WEIR_OK && e.status != WEIR_OK) status = weir_error_set(error, e.status, "no memory for the explanation");
     return status;
 }

@@ -69,7 +69,7 @@ static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *e
 
 /* ---- a policy ------------------------------------------------------------------------------------------------------- */
 
-static weir_status open_keeping(paired *p, const weir_policy_options *policy, weir_policy_bench_row *row, weir_error *error)
+static weir_keeping_options wish_for(const paired *p, const weir_policy_options *policy)
 {
     const weir_service_policy *const model = weir_engine_policy(p->engine);
     weir_keeping_options             wish = { .policy = policy,
@@ -80,8 +80,14 @@ static weir_status open_keeping(paired *p, const weir_policy_options *policy, we
                                               .n_texts = 1,
                                               .n_new = weir_runner_limits_of(p->runner)->rows,
                                               .n_prompt = p->options->depth };
-    weir_keeping_size                size;
     wish.shape.max_rows = weir_policy_bench_tokens(p->options);
+    return wish;
+}
+
+static weir_status open_keeping(paired *p, const weir_policy_options *policy, weir_policy_bench_row *row, weir_error *error)
+{
+    weir_keeping_options wish = wish_for(p, policy);
+    weir_keeping_size    size;
     WEIR_TRY(weir_keeping_measure(&size, &wish, error));
     row->memory_bytes = size.bytes;
     wish.n_texts = 2;
@@ -157,6 +163,38 @@ static weir_status next_policy(weir_policy_options *policy, char name[256], cons
     return WEIR_OK;
 }
 
+weir_status weir_policy_bench_check(const weir_policy_bench_options *options, weir_error *error)
+{
+    const char *list = options->policies;
+    if (options->n_pairs < 1 || options->n_pairs > MAX_PAIRS || options->n_tokens < 1)
+        return weir_error_set(error, WEIR_EINVAL, "bench of policies takes 1 to %d pairs of at least 1 token", (int)MAX_PAIRS);
+    if (options->budget < 1 || options->depth <= TAIL || options->budget > options->depth)
+        return weir_error_set(error, WEIR_EINVAL, "bench of policies needs a budget of rows, and a depth of at least that and more than %d",
+                              (int)TAIL);
+    for (int32_t n = 0; *list != '\0'; n++) {
+        weir_policy_options policy;
+        char                name[256];
+        if (n == WEIR_POLICY_BENCH_ROWS) return weir_error_set(error, WEIR_EINVAL, "policies: at most %d", (int)WEIR_POLICY_BENCH_ROWS);
+        WEIR_TRY(next_policy(&policy, name, &list, error));
+    }
+    return WEIR_OK;
+}
+
+/* With the model's statistics and the budget, before the first of them is measured. */
+static weir_status check_policies(const paired *p, weir_error *error)
+{
+    for (const char *list = p->options->policies; *list != '\0';) {
+        weir_policy_options policy;
+        weir_keeping_size   size;
+        char                name[256];
+        WEIR_TRY(next_policy(&policy, name, &list, error));
+        const weir_keeping_options wish = wish_for(p, &policy);
+        const weir_status          status = weir_keeping_measure(&size, &wish, error);
+        if (status != WEIR_OK) return weir_error_prefix(error, status, "%s", name);
+    }
+    return WEIR_OK;
+}
+
 static weir_status run_policies(paired *p, weir_policy_bench_report *out, void (*progress)(const weir_policy_bench_row *row),
                                 weir_error *error)
 {
@@ -164,8 +202,6 @@ static weir_status run_policies(paired *p, weir_policy_bench_report *out, void (
     while (*list != '\0') {
         weir_policy_bench_row *const row = &out->rows[out->n_rows];
         weir_policy_options          policy;
-        if (out->n_rows == WEIR_POLICY_BENCH_ROWS)
-            return weir_error_set(error, WEIR_EINVAL, "policies: at most %d", (int)WEIR_POLICY_BENCH_ROWS);
         WEIR_TRY(next_policy(&policy, row->name, &list, error));
         const weir_status status = run_policy(p, &policy, row, error);
         weir_sequence_clear(&p->work);
@@ -189,11 +225,6 @@ static weir_status check_options(const weir_policy_bench_options *options, const
     const int32_t window = weir_engine_plan_of(engine)->window;
     if (weir_engine_policy(engine) == NULL)
         return weir_error_set(error, WEIR_EUNSUPPORTED, "this model has no KV rows that a policy could drop");
-    if (options->n_pairs < 1 || options->n_pairs > MAX_PAIRS || options->n_tokens < 1)
-        return weir_error_set(error, WEIR_EINVAL, "bench of policies takes 1 to %d pairs of at least 1 token", (int)MAX_PAIRS);
-    if (options->budget < 1 || options->depth <= TAIL || options->budget > options->depth)
-        return weir_error_set(error, WEIR_EINVAL, "bench of policies needs a budget of rows, and a depth of at least that and more than %d",
-                              (int)TAIL);
     if (weir_policy_bench_tokens(options) > window)
         return weir_error_set(error, WEIR_EINVAL, "depth %d and %d turns of %d tokens do not fit the window of %d (model.context)",
                               (int)options->depth, (int)(options->n_pairs + 1), (int)options->n_tokens, (int)window);
@@ -219,7 +250,9 @@ weir_status weir_policy_bench_run(weir_policy_bench_report *out, const weir_engi
 {
     paired p = { .engine = engine, .runner = weir_engine_runner(engine), .options = options };
     *out = (weir_policy_bench_report){ 0 };
+    WEIR_TRY(weir_policy_bench_check(options, error));
     WEIR_TRY(check_options(options, engine, error));
+    WEIR_TRY(check_policies(&p, error));
     weir_status status = open_sequences(&p, error);
     if (status == WEIR_OK) status = run_policies(&p, out, progress, error);
     weir_sequence_close(&p.work);

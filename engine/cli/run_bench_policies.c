@@ -71,6 +71,8 @@ int weir_run_bench_policies(const weir_arguments *arguments)
     if (n_depths != 1 || options.budget < 1)
         return weir_fail(weir_error_set(&error, WEIR_EINVAL, "--policies needs --budget ROWS and one --depth, the rows of the prompt"),
                          &error);
+    const weir_status status = weir_policy_bench_check(&options, &error);
+    if (status != WEIR_OK) return weir_fail(status, &error);
     (void)snprintf(config.kv.policy.name, sizeof config.kv.policy.name, "full");
     config.kv.policy.budget = 0;
     config.batch.max_sequences = 3; /* the plain cache, the policy's, and a copy of one of them */

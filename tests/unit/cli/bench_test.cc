@@ -106,6 +106,20 @@ TEST(BenchPolicies, MistakesAreNamed)
     }
 }
 
+/* The last name of a list, before the model is loaded, and statistics that are missing, before anything is measured. */
+TEST(BenchPolicies, TheWholeListIsCheckedFirst)
+{
+    const std::vector<std::string> good = { "--budget", "100", "--depth", "200", "--gen", "2", "--pairs", "1" };
+    const Outcome                  typo = bench("sinks;h2o:recent=16;snapvk", good), missing = bench("sinks;triattention", good);
+    EXPECT_EQ(typo.code, 2);
+    EXPECT_SAYS(typo.err, "snapkv");
+    EXPECT_EQ(typo.out, "");
+    EXPECT_NE(missing.code, 0);
+    EXPECT_SAYS(missing.err, "triattention: ");
+    EXPECT_SAYS(missing.err, "weir calibrate");
+    EXPECT_EQ(missing.out.find("\nsinks "), std::string::npos) << missing.out;
+}
+
 /* ---- --explain ---- */
 
 /* The line of a policy in the table that begins so; empty: there is none. */
@@ -134,6 +148,19 @@ TEST(Explain, SaysWhatTheConfiguredPolicyCosts)
         const std::string of_all = line_of(o.out, "KV policies with their own options, beside 64 rows", "snapkv");
         EXPECT_EQ(of_all.empty(), std::string(command) != "bench") << o.out;
         EXPECT_NE(of_all, own);
+    }
+}
+
+TEST(Explain, RunsUnderTheConfiguredPolicy)
+{
+    for (const char *const command : { "generate", "serve", "bench" }) {
+        const std::vector<std::string> plain = { command, "--explain", "--model", demo, "--context", "512" };
+        std::vector<std::string>       watched = plain;
+        watched.insert(watched.end(), { "--policy", "h2o", "--budget", "100" });
+        const Outcome without = run(plain), with = run(watched);
+        ASSERT_EQ(with.code, 0) << with.err;
+        EXPECT_SAYS(with.out, "  attention_mass\n");
+        EXPECT_EQ(without.out.find("attention_mass"), std::string::npos) << without.out;
     }
 }
 
