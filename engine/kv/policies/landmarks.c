@@ -95,7 +95,10 @@ static weir_status mean_length(policy_call *call, const policy_head *at, int64_t
     for (int64_t first = at->n_first; first < end; first += WEIR_POLICY_TILE) {
         const int64_t n = end - first < WEIR_POLICY_TILE ? end - first : WEIR_POLICY_TILE;
         WEIR_TRY(policy_read(call, at, first, n, NULL, tile));
-        for (int64_t i = 0; i < n; i++) sum += sqrt((double)policy_dot(tile + i * dim, tile + i * dim, dim));
+        for (int64_t i = 0; i < n; i++) {
+            const float squares = policy_dot(tile + i * dim, tile + i * dim, dim);
+            sum += isfinite(squares) ? sqrt((double)squares) : 0.0;
+        }
     }
     *mean = sum / (double)(end - at->n_first);
     return WEIR_OK;
@@ -117,7 +120,12 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
         WEIR_TRY(policy_read(call, at, first, n, NULL, tile));
         for (int64_t i = 0; i < n; i++) {
             float *const value = tile + i * dim;
-            if (least > 0 && policy_dot(value, value, dim) < least * least) continue;
+            const float  squares = policy_dot(value, value, dim);
+            if (!isfinite(squares)) { /* it has no direction, and would be unlike all others */
+                scores[first + i] = NAN;
+                continue;
+            }
+            if (least > 0 && squares < least * least) continue;
             judge(&b, first + i, value);
         }
     }

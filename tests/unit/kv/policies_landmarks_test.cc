@@ -127,4 +127,24 @@ TEST(PolicyLandmarks, ABankTakesAtMostHalfOfTheBudget)
     EXPECT_EQ(text.held(0, 0), (Ints{ 0, 1, 99 }));
 }
 
+/* It would be unlike everything else, and the mean length no number. */
+TEST(PolicyLandmarks, AValueThatIsNoNumberIsTheLastToStay)
+{
+    const int64_t n = 600;
+    Data          zeroed = data_of_kinds(n, 20, 97);
+    for (int64_t d = 0; d < zeroed.value_dim; d++) zeroed.v[static_cast<size_t>(50 * zeroed.value_dim + d)] = 0.0f;
+    for (const float bad : { NAN, INFINITY, 3e38f }) {
+        Data data = zeroed;
+        for (int64_t d = 0; d < data.value_dim; d++) data.v[static_cast<size_t>(50 * data.value_dim + d)] = bad;
+        for (const bool is_gated : { false, true }) {
+            Text text(data, "landmarks", std::string("sinks=4,landmarks=16,novelty=0.8,gate=") + (is_gated ? "norm" : "constant"));
+            text.forward(n);
+            text.plan({ 84 });
+            EXPECT_EQ(std::count(text.held(0, 0).begin(), text.held(0, 0).end(), 50), 0) << bad << is_gated;
+            EXPECT_EQ(text.last_plan().n_nan, 1) << bad << is_gated;
+            if (is_gated) EXPECT_EQ(text.held(0, 0), kept_of(bank_of(zeroed, 0, 4, n - (84 - 4 - 16), 16, 0.8, true), n, 4, 84)) << bad;
+        }
+    }
+}
+
 } // namespace
