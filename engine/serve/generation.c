@@ -166,6 +166,8 @@ static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_s
                              weir_service_info_of(server->options.service)->queue_limit);
     } else if (status == WEIR_EINVAL && strstr(error->text, "exceeds the available context size") != NULL) {
         (void)!weir_api_too_long(failure, param, (int64_t)prompt->ids.count, server->limits.window);
+    } else if (status == WEIR_EINVAL && strncmp(error->text, "kv_budget_exceeded", 18) == 0) {
+        (void)!weir_api_fail(failure, 400, "kv_budget_exceeded", "kv_budget", "%s", error->text);
     } else if (status == WEIR_EINVAL) {
         (void)!weir_api_bad(failure, NULL, "%s", error->text);
     } else {
