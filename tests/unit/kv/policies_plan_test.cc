@@ -148,8 +148,8 @@ TEST(PolicyPeak, StrictAndDelayedActAtPositionsAndNotAtLengths)
 TEST(PolicyPeak, EveryPolicyKeepsItsWord)
 {
     const Data data = random_data(2, 4, 2, 150, 8, 8);
-    for (const char *const name : { "sinks", "h2o", "observed", "scissorhands", "snapkv", "snapkv_decode", "rkv", "tova", "keydiff",
-                                    "knorm", "expected", "lagkv", "landmarks", "random" }) {
+    for (const char *const name : { "sinks", "h2o", "observed", "scissorhands", "snapkv", "snapkv_original", "snapkv_decode", "rkv", "tova",
+                                    "keydiff", "knorm", "expected", "lagkv", "landmarks", "random" }) {
         weir_policy_options options;
         ASSERT_EQ(weir_policy_options_default(&options, name, nullptr), WEIR_OK);
         const bool        has_window = weir_policy_options_set(&options, "window=4", nullptr) == WEIR_OK;
