@@ -1,4 +1,5 @@
 /* Evictions of every method against the oracle: hybrid models, models whose layers alternate with sliding windows, forks in one batch, files. */
+#include "engine/kv/calibration.h"
 #include "tests/unit/schedule/oracle.h"
 
 namespace oracle {
@@ -9,6 +10,8 @@ const std::pair<const char *, const char *> methods[] = {
     { "h2o", "sinks=2,recent=8,every=3" },
     { "scissorhands", "recent=8,every=3,history=32" },
     { "snapkv", "window=8,every=3" },
+    { "snapkv_original", "window=8,every=3" },
+    { "snapkv_decode", "window=8,every=3,trigger=slack" },
     { "rkv", "window=8,recent=4,every=3" },
     { "tova", "every=1" },
     { "keydiff", "every=3" },
@@ -18,13 +21,68 @@ const std::pair<const char *, const char *> methods[] = {
     { "landmarks", "landmarks=8,every=3" },
     { "random", "every=3" },
     { "observed", "every=3,split=adaptive" },
+    { "duo", "sinks=4,recent=19,every=3,heads=0:0" },
+    { "triattention", "every=3,trigger=slack" },
+    { "triattention", "every=3,trigger=slack,vote=per_layer_head,split=adaptive" },
+    { "triattention", "every=3,trigger=slack,vote=union" },
 };
+
+struct Counting {
+    const weir_service_policy *policy;
+    weir_calibrator           *calibrator;
+};
+
+/* Statistics of the model's queries over a text, in a file. */
+std::string calibrate(const std::string &model, const Settings &more)
+{
+    Engine   engine;
+    Settings settings = { "kernels.activations=f32", "model.context=512", "batch.max_sequences=1" };
+    settings.insert(settings.end(), more.begin(), more.end());
+    EXPECT_EQ(engine.open(model, settings), WEIR_OK) << engine.text();
+    Counting          counting = { weir_engine_policy(engine.get()), nullptr };
+    weir_calibration *statistics = nullptr;
+    EXPECT_EQ(weir_calibrator_open(&counting.calibrator, &counting.policy->shape, 1e4f, engine.error()), WEIR_OK) << engine.text();
+    const auto add = [](void *user, int64_t kv_layer, const float *queries, int32_t n_rows) {
+        const auto *const c = static_cast<const Counting *>(user);
+        const auto       &shape = c->policy->shape;
+        const auto *const layers = c->policy->layers, *const end = layers + shape.n_layers, *const at = std::find(layers, end, kv_layer);
+        const weir_policy_queries rows = { queries, n_rows, shape.key_dim, shape.n_heads * shape.key_dim };
+        if (at != end) weir_calibrator_add(c->calibrator, at - layers, &rows);
+    };
+    Sequence sequence(engine);
+    EXPECT_EQ(weir_runner_show_queries(engine.runner(), add, &counting, engine.error()), WEIR_OK) << engine.text();
+    const auto      tokens = support::some_tokens(300, 9, engine.n_vocab());
+    weir_evaluation evaluation = {};
+    evaluation.tokens = tokens.data();
+    evaluation.n_tokens = 300;
+    evaluation.decode_from = INT32_MAX;
+    EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_runner_show_queries(engine.runner(), nullptr, nullptr, engine.error()), WEIR_OK);
+    const std::string path = ::testing::TempDir() + "oracle.tria";
+    EXPECT_EQ(weir_calibrator_finish(counting.calibrator, &statistics, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_calibration_write(path.c_str(), statistics, engine.error()), WEIR_OK) << engine.text();
+    weir_calibration_close(statistics);
+    weir_calibrator_close(counting.calibrator);
+    return "kv.policy.calibration=" + path;
+}
+
+/* A method that is added is added here, too. */
+TEST_F(Oracle, KnowsEveryMethod)
+{
+    const char *name, *summary;
+    for (size_t i = 0; (name = weir_policy_at(i, &summary)) != nullptr; i++)
+        EXPECT_TRUE(name == std::string("full") || std::any_of(std::begin(methods), std::end(methods),
+                                                               [&](const auto &method) { return name == std::string(method.first); }))
+            << name;
+}
 
 TEST_F(Oracle, ThroughManyEvictionsAForkAndAFile)
 {
     for (const char *const model : { "tq", "qwen3" })
         for (const auto &[name, options] : methods) {
-            open(support::golden(model), name, options);
+            Settings more;
+            if (name == std::string("triattention")) more.push_back(calibrate(support::golden(model), {}));
+            open(support::golden(model), name, options, more);
             run(std::string(model) + " " + name, 10, {}, true);
             close();
         }
@@ -40,7 +98,9 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
             folder, window_first ? std::vector<std::string>{ "window", "whole" } : std::vector<std::string>{ "whole", "window" }, 40,
             &settings);
         for (const auto &[name, options] : methods) {
-            open(folder.path(), name, options, settings);
+            Settings more = settings;
+            if (name == std::string("triattention")) more.push_back(calibrate(folder.path(), settings));
+            open(folder.path(), name, options, more);
             run(std::string(name) + (window_first ? " behind" : " before") + " a window", 10, { window_first ? 0 : 1 }, true);
             close();
         }
