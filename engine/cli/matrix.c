@@ -1,5 +1,6 @@
 #include "engine/cli/matrix.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +108,7 @@ weir_status weir_matrix_plan(weir_matrix *matrix, const char *policies, const ch
 void weir_matrix_free(weir_matrix *matrix)
 {
     for (int32_t i = 0; i < matrix->n; i++) json_decref(matrix->cells[i].result);
+    json_decref(matrix->others);
     free(matrix->cells);
     *matrix = (weir_matrix){ 0 };
 }
@@ -140,26 +142,49 @@ static weir_status path_of(char path[MOST_PATH], const weir_matrix *m, const cha
     return n > 0 && n < MOST_PATH ? WEIR_OK : weir_error_set(error, WEIR_EINVAL, "%.40s..: the path is too long", m->folder);
 }
 
-weir_status weir_matrix_resume(weir_matrix *matrix, const char *folder, const char *source, weir_error *error)
+/* A line becomes the result of its cell, or stays beside them. */
+static weir_status take_line(weir_matrix *m, json_t *line, const char *source, weir_error *error)
 {
-    char        path[MOST_PATH];
+    for (int32_t i = 0; i < m->n; i++) {
+        weir_matrix_cell *const cell = &m->cells[i];
+        if (!is_of(line, cell, source)) continue;
+        if (cell->result == NULL) cell->result = json_incref(line);
+        return WEIR_OK;
+    }
+    return json_array_append(m->others, line) == 0 ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for results");
+}
+
+static weir_status read_results(weir_matrix *m, const char *path, const char *source, weir_error *error)
+{
     weir_buffer text = { 0 };
-    matrix->folder = folder;
-    if (!weir_file_is_directory(folder) && mkdir(folder, 0777) != 0)
-        return weir_error_set(error, WEIR_EIO, "%s: the folder cannot be made", folder);
-    WEIR_TRY(path_of(path, matrix, "results.jsonl", error));
-    weir_status status = weir_file_read(&text, path, MOST_BYTES, error);
-    if (status == WEIR_ENOTFOUND) return WEIR_OK;
-    for (size_t at = 0, end; status == WEIR_OK && at < text.size; at = end + 1) {
+    weir_error  why = { 0 };
+    weir_status status = weir_file_read(&text, path, MOST_BYTES, &why);
+    for (size_t at = 0, end, number = 1; status == WEIR_OK && at < text.size; at = end + 1, number++) {
         json_t *line = NULL;
+        char    name[MOST_PATH + 32];
         for (end = at; end < text.size && text.data[end] != '\n';) end++;
-        status = weir_json_parse(&line, text.data + at, end - at, path, 8, error);
-        for (int32_t i = 0; status == WEIR_OK && i < matrix->n; i++)
-            if (matrix->cells[i].result == NULL && is_of(line, &matrix->cells[i], source)) matrix->cells[i].result = json_incref(line);
+        (void)snprintf(name, sizeof name, "%s, result %zu", path, number);
+        status = weir_json_parse(&line, text.data + at, end - at, name, 8, &why);
+        if (status == WEIR_OK) status = take_line(m, line, source, &why);
         json_decref(line);
     }
     weir_buffer_free(&text);
-    return status;
+    if (status == WEIR_OK || status == WEIR_ENOTFOUND) return WEIR_OK;
+    return weir_error_set(error, status, "%s%s", why.text,
+                          status == WEIR_EFORMAT ? "; remove the damaged line, or name another folder (--out)" : "");
+}
+
+weir_status weir_matrix_resume(weir_matrix *matrix, const char *folder, const char *source, weir_error *error)
+{
+    char path[MOST_PATH];
+    matrix->folder = folder;
+    matrix->others = json_array();
+    if (matrix->others == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for results");
+    if (!weir_file_is_directory(folder) && mkdir(folder, 0777) != 0)
+        return weir_error_set(error, WEIR_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno));
+    WEIR_TRY(path_of(path, matrix, "results.jsonl", error));
+    WEIR_TRY(read_results(matrix, path, source, error));
+    return weir_matrix_save(matrix, error);
 }
 
 static weir_status write_file(const weir_matrix *m, const char *name, const weir_buffer *text, weir_error *error)
@@ -169,16 +194,22 @@ static weir_status write_file(const weir_matrix *m, const char *name, const weir
     return weir_file_write_atomic(path, text->data != NULL ? text->data : "", text->size, error);
 }
 
+static weir_status add_line(weir_buffer *text, const json_t *result)
+{
+    char *const       line = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    const weir_status status = line != NULL ? weir_buffer_format(text, "%s\n", line) : WEIR_ENOMEM;
+    free(line);
+    return status;
+}
+
 weir_status weir_matrix_save(const weir_matrix *matrix, weir_error *error)
 {
     weir_buffer text = { 0 };
     weir_status status = WEIR_OK;
-    for (int32_t i = 0; status == WEIR_OK && i < matrix->n; i++) {
-        if (matrix->cells[i].result == NULL) continue;
-        char *const line = json_dumps(matrix->cells[i].result, JSON_COMPACT | JSON_REAL_PRECISION(9));
-        status = line != NULL ? weir_buffer_format(&text, "%s\n", line) : WEIR_ENOMEM;
-        free(line);
-    }
+    for (size_t i = 0; status == WEIR_OK && i < json_array_size(matrix->others); i++)
+        status = add_line(&text, json_array_get(matrix->others, i));
+    for (int32_t i = 0; status == WEIR_OK && i < matrix->n; i++)
+        if (matrix->cells[i].result != NULL) status = add_line(&text, matrix->cells[i].result);
     status = status == WEIR_OK ? write_file(matrix, "results.jsonl", &text, error) : weir_error_set(error, status, "no memory for results");
     weir_buffer_free(&text);
     return status;
@@ -190,6 +221,14 @@ static const char *const columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
+/* In quotes, and quotes in it twice. */
+static weir_status add_quoted(weir_buffer *out, const char *text)
+{
+    WEIR_TRY(weir_buffer_text(out, "\""));
+    for (const char *c = text; *c != '\0'; c++) WEIR_TRY(weir_buffer_format(out, *c == '"' ? "\"%c" : "%c", *c));
+    return weir_buffer_text(out, "\"");
+}
+
 static weir_status write_csv(const weir_matrix *m, weir_error *error)
 {
     weir_buffer text = { 0 };
@@ -200,13 +239,17 @@ static weir_status write_csv(const weir_matrix *m, weir_error *error)
         const weir_matrix_cell *const cell = &m->cells[i];
         char                          budget[24];
         weir_matrix_budget(budget, cell);
-        status = weir_buffer_format(&text, "%s,%s,\"%s\",%s", cell->format, cell->policy, cell->options, budget);
+        status = weir_buffer_format(&text, "%s,%s,", cell->format, cell->policy);
+        if (status == WEIR_OK) status = add_quoted(&text, cell->options);
+        if (status == WEIR_OK) status = weir_buffer_format(&text, ",%s", budget);
         for (int c = 0; status == WEIR_OK && c < COLUMNS; c++) {
             const json_t *const value = json_object_get(cell->result, columns[c]);
             status = json_is_number(value) ? weir_buffer_format(&text, ",%.9g", json_number_value(value)) : weir_buffer_text(&text, ",");
         }
         const char *const problem = json_string_value(json_object_get(cell->result, "problem"));
-        if (status == WEIR_OK) status = weir_buffer_format(&text, ",\"%s\"\n", problem != NULL ? problem : "");
+        if (status == WEIR_OK) status = weir_buffer_text(&text, ",");
+        if (status == WEIR_OK) status = add_quoted(&text, problem != NULL ? problem : "");
+        if (status == WEIR_OK) status = weir_buffer_text(&text, "\n");
     }
     status = status == WEIR_OK ? write_file(m, "results.csv", &text, error) : weir_error_set(error, status, "no memory for a table");
     weir_buffer_free(&text);

@@ -1,7 +1,9 @@
 /* engine/cli/run_eval_matrix.c - weir eval matrix: policies by budgets by formats, cell by cell, so that it can be stopped and taken up again. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "engine/base/clock.h"
 #include "engine/cli/evaluate.h"
@@ -32,6 +34,18 @@ static void configure(weir_config *config, const run *r, const weir_matrix_cell 
     config->sessions.dir[0] = '\0';
 }
 
+static void configure_items(weir_config *config, const run *r, const weir_matrix_cell *cell)
+{
+    configure(config, r, cell, cell->budget > 0 ? cell->budget : 1 << 20);
+}
+
+static void configure_text(weir_config *config, const run *r, const weir_matrix_cell *cell)
+{
+    configure(config, r, cell, cell->budget > 0 ? cell->budget : (int64_t)r->window * cell->percent / 100);
+    config->batch.max_sequences = 1;
+    if (config->model.context == 0) config->model.context = r->window;
+}
+
 static weir_status open_engine(weir_engine **engine, const weir_config *config, bool with_service, weir_error *error)
 {
     return weir_engine_open(engine, &(weir_engine_options){ .config = config, .with_service = with_service }, error);
@@ -49,7 +63,7 @@ static weir_status answer(json_t *out, const run *r, const weir_matrix_cell *cel
     weir_engine   *engine = NULL;
     weir_retrieval result = { 0 };
     weir_config    config;
-    configure(&config, r, cell, cell->budget > 0 ? cell->budget : 1 << 20);
+    configure_items(&config, r, cell);
     WEIR_TRY(open_engine(&engine, &config, true, error));
     const bool        by_percent = cell->budget == 0 && strcmp(cell->policy, "full") != 0;
     const int64_t     start = weir_clock_ns();
@@ -74,9 +88,7 @@ static weir_status score(json_t *out, const run *r, const weir_matrix_cell *cell
     weir_engine    *engine = NULL;
     weir_perplexity result;
     weir_config     config;
-    configure(&config, r, cell, cell->budget > 0 ? cell->budget : (int64_t)r->window * cell->percent / 100);
-    config.batch.max_sequences = 1;
-    if (config.model.context == 0) config.model.context = r->window;
+    configure_text(&config, r, cell);
     WEIR_TRY(open_engine(&engine, &config, false, error));
     const int32_t     every = strstr(cell->options, "every=") == NULL ? EVERY : 0;
     const int64_t     start = weir_clock_ns();
@@ -90,6 +102,8 @@ static weir_status score(json_t *out, const run *r, const weir_matrix_cell *cell
 }
 
 /* What cannot be (a budget below what the method always keeps) is a result, too. */
+static bool is_result(weir_status status) { return status == WEIR_ECONFIG || status == WEIR_EINVAL; }
+
 static weir_status run_cell(weir_matrix_cell *cell, const run *r, const char *source, weir_error *error)
 {
     char          budget[24];
@@ -102,7 +116,7 @@ static weir_status run_cell(weir_matrix_cell *cell, const run *r, const char *so
     if (r->items != NULL) status = answer(cell->result, r, cell, &why);
     if (status == WEIR_OK && r->text != NULL) status = score(cell->result, r, cell, &why);
     (void)json_object_set_new(cell->result, "seconds", json_real((double)(weir_clock_ns() - start) * 1e-9));
-    if (status == WEIR_ECONFIG || status == WEIR_EINVAL) {
+    if (is_result(status)) {
         (void)json_object_set_new(cell->result, "problem", json_string(why.text));
         return WEIR_OK;
     }
@@ -142,6 +156,54 @@ static int run_cells(weir_matrix *matrix, const run *r, const char *source, weir
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, error);
 }
 
+/* What no cell of a policy can begin with (statistics that are missing or of another model, a model that does not fit) is found before the first cell is
+ * measured. */
+static weir_status check_cells(const weir_matrix *matrix, const run *r, weir_error *error)
+{
+    const weir_matrix_cell *before = NULL;
+    for (int32_t i = 0; i < matrix->n; i++) {
+        const weir_matrix_cell *const cell = &matrix->cells[i];
+        weir_config                   config;
+        weir_plan                     plan;
+        weir_error                    why = { 0 };
+        if (cell->result != NULL) continue;
+        const bool is_next = before != NULL && strcmp(cell->policy, before->policy) == 0 && strcmp(cell->options, before->options) == 0;
+        before = cell;
+        if (is_next) continue;
+        if (r->items != NULL)
+            configure_items(&config, r, cell);
+        else
+            configure_text(&config, r, cell);
+        const weir_engine_options options = { .config = &config, .with_service = r->items != NULL };
+        const weir_status         status = weir_engine_plan(&plan, &options, &why);
+        if (status != WEIR_OK && !is_result(status))
+            return weir_error_set(error, status, "%s in %s: %s", cell->policy, cell->format, why.text);
+    }
+    return WEIR_OK;
+}
+
+/* What results follow from beside their cells: what is measured, and every setting that is no matter of room. */
+static weir_status describe_source(char *out, size_t size, const run *r, weir_error *error)
+{
+    weir_config config = r->base, none;
+    weir_buffer text = { 0 };
+    weir_config_default(&none);
+    config.memory = none.memory;
+    config.server = none.server;
+    config.sessions = none.sessions;
+    config.log = none.log;
+    (void)snprintf(config.kv.format, sizeof config.kv.format, "%s", none.kv.format);
+    weir_status status = weir_config_print(&config, &text);
+    if (status == WEIR_OK)
+        status = weir_buffer_format(&text, "items %s text %s", r->items != NULL ? r->items : "", r->text != NULL ? r->text : "");
+    if (status == WEIR_OK)
+        (void)snprintf(out, size, "%.300s items %.300s first %d, text %.300s window %d, settings %016" PRIx64, r->base.model.path,
+                       r->items != NULL ? r->items : "-", (int)r->limit, r->text != NULL ? r->text : "-", (int)r->window,
+                       (uint64_t)XXH3_64bits(text.data, text.size));
+    weir_buffer_free(&text);
+    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "no memory for the settings");
+}
+
 int weir_run_eval_matrix(const weir_arguments *arguments)
 {
     weir_matrix       matrix = { 0 };
@@ -156,12 +218,12 @@ int weir_run_eval_matrix(const weir_arguments *arguments)
                                    .base = arguments->config };
     if (r.items == NULL && r.text == NULL)
         return weir_fail(weir_error_set(&error, WEIR_EINVAL, "--items, --text or both: nothing else can be measured"), &error);
-    (void)snprintf(source, sizeof source, "%.300s items %.300s first %d, text %.300s window %d", r.base.model.path,
-                   r.items != NULL ? r.items : "-", (int)r.limit, r.text != NULL ? r.text : "-", (int)r.window);
     const char *const usual = r.base.kv.policy.calibration[0] != '\0' ? calibrated_policies : default_policies;
     weir_status       status = weir_matrix_plan(&matrix, policies != NULL ? policies : usual, budgets != NULL ? budgets : "50%,25%,12%",
                                           formats != NULL ? formats : r.base.kv.format, &error);
+    if (status == WEIR_OK) status = describe_source(source, sizeof source, &r, &error);
     if (status == WEIR_OK) status = weir_matrix_resume(&matrix, weir_argument(arguments, "out"), source, &error);
+    if (status == WEIR_OK) status = check_cells(&matrix, &r, &error);
     const int code = status == WEIR_OK ? run_cells(&matrix, &r, source, &error) : weir_fail(status, &error);
     weir_matrix_free(&matrix);
     return code;

@@ -373,4 +373,49 @@ TEST_F(EvalPolicy, AMatrixIsTakenUpWhereItStopped)
     EXPECT_SAYS(broken.err, "results.jsonl");
 }
 
+/* Results are of their settings, and no run costs another its own. */
+TEST_F(EvalPolicy, AMatrixKeepsTheResultsOfOtherRuns)
+{
+    (void)text();
+    const auto matrix = [&](const std::vector<std::string> &more) {
+        std::vector<std::string> words = { "matrix",    "--out", path("m"),   "--text", path("t"), "--window",         "200",
+                                           "--budgets", "64",    "--formats", "f16",    "--set",   "kernels.threads=1" };
+        words.insert(words.end(), more.begin(), more.end());
+        return eval(words);
+    };
+    const auto lines = [&] {
+        const std::string all = read("m/results.jsonl");
+        return std::count(all.begin(), all.end(), '\n');
+    };
+    ASSERT_EQ(matrix({ "--policies", "sinks" }).code, 0);
+    const std::string first = read("m/results.jsonl");
+    ASSERT_EQ(matrix({ "--policies", "knorm" }).code, 0);
+    EXPECT_EQ(lines(), 2);
+    EXPECT_EQ(read("m/results.csv").find("sinks"), std::string::npos) << "the table is of this run";
+    ASSERT_EQ(matrix({ "--policies", "sinks", "--set", "kv.wide_layers=1" }).code, 0);
+    EXPECT_EQ(lines(), 3) << "other settings, other results";
+    ASSERT_EQ(matrix({ "--policies", "sinks" }).code, 0);
+    EXPECT_EQ(lines(), 3);
+    EXPECT_NE(read("m/results.jsonl").find(first), std::string::npos) << "measured once, seconds and all";
+
+    const Outcome problem = matrix({ "--policies", "sinks:sinks=64" });
+    ASSERT_EQ(problem.code, 0) << problem.err;
+    const std::string csv = read("m/results.csv"), quotes = csv.substr(csv.find(",\"", csv.find("sinks=64")));
+    EXPECT_EQ(std::count(quotes.begin(), quotes.end(), '"') % 2, 0) << quotes;
+
+    const Outcome missing = matrix({ "--policies", "random;triattention" });
+    EXPECT_NE(missing.code, 0);
+    EXPECT_SAYS(missing.err, "triattention in f16: ");
+    EXPECT_SAYS(missing.err, "weir calibrate");
+    EXPECT_EQ(missing.out, "") << "it was found before anything was measured";
+    const Outcome file = eval({ "matrix", "--out", put("file", ""), "--text", path("t") });
+    EXPECT_NE(file.code, 0);
+    EXPECT_SAYS(file.err, "cannot be made");
+    (void)put("m/results.jsonl", first + "{torn");
+    const Outcome torn = matrix({ "--policies", "sinks" });
+    EXPECT_NE(torn.code, 0);
+    EXPECT_SAYS(torn.err, "results.jsonl, result 2");
+    EXPECT_SAYS(torn.err, "--out");
+}
+
 } // namespace
