@@ -1,4 +1,5 @@
 /* engine/schedule/admission.c - who may run: a queued job whose turn it is, or a preempted choice, when its rows fit beside those of the others. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
@@ -46,6 +47,32 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* Of a text that has the pool alone. */
+static int64_t pool_rows(const weir_kv_spec *spec)
+{
+    const int64_t per_block = weir_kv_pages_for(spec, 1);
+    if (per_block == 0) return spec->max_rows;
+    const int64_t sinks = spec->n_sink_pages / per_block, others = (spec->n_pages - spec->n_sink_pages) / per_block;
+    return (sinks < spec->sinks.n_pages ? sinks : spec->sinks.n_pages + others) * WEIR_PAGE_TOKENS;
+}
+
+weir_status weir_job_check_room(weir_job *job, weir_error *error)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(job->service->store);
+    const int64_t             all = pool_rows(spec), room = all - WEIR_PAGE_TOKENS; /* has_room wants some to go on with */
+    if (all >= spec->max_rows) return WEIR_OK;
+    if (job->keeping == NULL && job->request.n_prompt <= room) { /* the answer ends where memory does */
+        job->row_limit = least(job->row_limit, (int32_t)room);
+        job->row_peak = least(job->row_peak, (int32_t)room);
+        return WEIR_OK;
+    }
+    if (job->keeping != NULL && job->row_peak <= room) return WEIR_OK;
+    return weir_error_set(error, WEIR_EINVAL,
+                          "the prompt of %d tokens needs KV memory for %d rows at once, and there is room for %" PRId64
+                          "; shorten it, use a KV policy with in_prompt=true and a smaller budget, or raise memory.host",
+                          (int)job->request.n_prompt, (int)job->row_peak, room);
+}
 
 void weir_service_resume_stalled(weir_service *service)
 {

@@ -140,7 +140,10 @@ void weir_service_evict(weir_service *service, int32_t n_works); /* after a step
 void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user);
 
 /* admission.c: who may run. */
-void          weir_service_admit(weir_service *service);
+/* The window may be longer than what memory holds, for policies that let go of a prompt as it comes; others are refused what never fits, and answers
+ * without a policy end where memory does. Sets row_limit and row_peak of a job whose policy is open. */
+WEIR_MUST_CHECK weir_status weir_job_check_room(weir_job *job, weir_error *error);
+void                        weir_service_admit(weir_service *service);
 void          weir_service_resume_stalled(weir_service *service); /* oldest first, when all their rows and one page more fit */
 weir_kv_pages weir_service_free_pages(const weir_service *service); /* kept texts give theirs up when they are asked for */
 weir_kv_pages weir_service_unclaimed_pages(const weir_service *service); /* free, or kept texts', less what running sequences will take */

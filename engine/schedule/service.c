@@ -285,6 +285,7 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
     }
     if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK) status = no_memory(request, error);
     if (status == WEIR_OK) status = weir_job_open_keeping(job, error);
+    if (status == WEIR_OK) status = weir_job_check_room(job, error);
     job->choice_bytes = weir_service_kv_bytes(&service->info, job->row_peak);
     if (status != WEIR_OK)
         weir_job_free(job);

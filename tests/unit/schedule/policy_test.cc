@@ -201,6 +201,48 @@ TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
     call->release();
 }
 
+// A window longer than memory is for texts that the service's policy cuts as they come. Whoever wants to keep more is told so: it would wait for ever,
+// and all others behind it.
+TEST_F(Policy, WhatNeverFitsIsNotQueued)
+{
+    const std::vector<const char *> more = { "kv.policy.name=sinks", "kv.policy.budget=64", "kv.policy.options=in_prompt=true,every=8" };
+    open("qwen3", 2, nullptr, 2048, 0, more);
+    const weir_plan   plan = *weir_engine_plan_of(engine_);
+    const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 32 * 24) >> 10) + "KiB"; /* 16 of 64 blocks */
+    stop();
+    open("qwen3", 2, memory.c_str(), 2048, 0, more);
+    const int32_t room = static_cast<int32_t>(weir_engine_plan_of(engine_)->kv_rows) - 64;
+    ASSERT_LT(room, 1400);
+    const weir_policy_options full = options({ "full", "", 0 }), at_end = options({ "knorm", "", 0 }),
+                              as_it_comes = options({ "sinks", "in_prompt=true", 0 });
+    const auto refused = [&](const weir_policy_options *policy, int budget, int pinned) {
+        Call call(prompt(1, 1400));
+        call.request.policy = policy;
+        call.request.kv_budget = budget;
+        call.request.n_pinned = pinned;
+        weir_error error = {};
+        EXPECT_EQ(call.submit(service_, &error), WEIR_EINVAL);
+        EXPECT_NE(std::string(error.text).find("there is room for " + std::to_string(room)), std::string::npos) << error.text;
+    };
+    refused(&full, 0, 0);
+    refused(&at_end, 64, 0);
+    refused(&as_it_comes, 1400, 0);
+    refused(nullptr, 0, 1380);
+    const auto own = run(prompt(1, 1400), nullptr, 0);
+    EXPECT_LE(own->usage.n_rows, 80);
+    own->release();
+    max_tokens_ = 1500;
+    Call call(prompt(2, 300), max_tokens_);
+    call.request.policy = &full;
+    call.request.ignore_eos = true;
+    ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+    call.wait();
+    EXPECT_EQ(call.status, WEIR_OK) << call.message;
+    EXPECT_EQ(call.finish[0], WEIR_FINISH_LENGTH);
+    EXPECT_EQ(call.usage.n_answer, room - 300 + 1) << "as far as memory goes, and one that needs none";
+    call.release();
+}
+
 TEST_F(Policy, PinnedRowsStay)
 {
     open("tq", 2);
