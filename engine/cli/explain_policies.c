@@ -1,8 +1,9 @@
-/* engine/cli/explain_policies.c - --explain: what KV policies have to see, and what showing it costs. */
+/* engine/cli/explain_policies.c - --explain: what KV policies have to see, and what showing it costs; which layers keep a fixed number of rows. */
 #include <stdio.h>
 
 #include "engine/cli/explain.h"
 #include "engine/kv/keeping.h"
+#include "engine/model/model.h"
 
 static weir_status print_price(weir_buffer *out, const weir_policy *policy, size_t bytes, int64_t budget)
 {
@@ -64,17 +65,32 @@ static weir_status print_all(weir_buffer *out, const weir_service_policy *model,
     return WEIR_OK;
 }
 
+static weir_status print_banks(weir_buffer *out, const weir_engine *engine)
+{
+    const weir_banks banks = weir_model_banks(weir_engine_model(engine), NULL);
+    const int64_t    n = banks.n_layers;
+    if (n == 0) return WEIR_OK;
+    return weir_buffer_format(out,
+                              "memory of fixed size in %lld of %lld layers, in the mean: the last %lld rows, %lld older ones as they came, "
+                              "%lld prototypes; other rows are lost, and replies count them (usage.kv)\n",
+                              (long long)n, (long long)weir_model_shape(weir_engine_model(engine))->n_layers,
+                              (long long)(banks.ring.slots / n), (long long)(banks.exact.slots / n), (long long)(banks.summary.slots / n));
+}
+
+static weir_status print_policies(weir_buffer *out, const weir_service_policy *model, int64_t window, bool all, weir_error *error)
+{
+    const int64_t wanted = model->budget > 0 ? model->budget : 2048, budget = wanted < window ? wanted : window;
+    if (!weir_policy_is_full(&model->options)) {
+        WEIR_TRY(print_head(out, "KV policy as configured", budget, window));
+        WEIR_TRY(print_policy(out, model, &model->options, budget, window));
+    }
+    return all ? print_all(out, model, budget, window, error) : WEIR_OK;
+}
+
 weir_status weir_policies_explain(weir_buffer *out, const weir_engine *engine, bool all, weir_error *error)
 {
     const weir_service_policy *const model = weir_engine_policy(engine);
-    const int64_t                    window = weir_engine_plan_of(engine)->window;
-    weir_status                      status = WEIR_OK;
-    if (model == NULL) return WEIR_OK;
-    const int64_t wanted = model->budget > 0 ? model->budget : 2048, budget = wanted < window ? wanted : window;
-    if (!weir_policy_is_full(&model->options)) {
-        status = print_head(out, "KV policy as configured", budget, window);
-        if (status == WEIR_OK) status = print_policy(out, model, &model->options, budget, window);
-    }
-    if (status == WEIR_OK && all) status = print_all(out, model, budget, window, error);
+    weir_status                      status = print_banks(out, engine);
+    if (status == WEIR_OK && model != NULL) status = print_policies(out, model, weir_engine_plan_of(engine)->window, all, error);
     return status == WEIR_ENOMEM ? weir_error_set(error, status, "no memory for the explanation") : status;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/cli/command.h"
 #include "engine/cli/open.h"
+#include "engine/serve/kv_out.h"
 
 /* Prints tokens as text while they come. */
 typedef struct printer {
@@ -45,6 +46,19 @@ static json_t *ids_json(const weir_cli_answer *answer)
     return list;
 }
 
+/* {"kv": ..} as in `usage` of the HTTP API, or {}; NULL: there was no memory. */
+static json_t *kv_json(const weir_engine *engine, const weir_usage *usage)
+{
+    weir_buffer   text = { 0 };
+    weir_json_out out = { .buffer = &text };
+    weir_json_open(&out, '{');
+    weir_usage_kv_write(&out, weir_service_info_of(weir_engine_service(engine)), usage);
+    weir_json_close(&out, '}');
+    json_t *const json = out.status == WEIR_OK ? json_loadb(text.data, text.size, 0, NULL) : NULL;
+    weir_buffer_free(&text);
+    return json;
+}
+
 int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answer, json_t *more)
 {
     weir_buffer text = { 0 };
@@ -60,6 +74,9 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
                                   "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
                                   (double)answer->usage.prefill_ns * 1e-9, "decode_seconds", (double)answer->usage.decode_ns * 1e-9);
     weir_buffer_free(&text);
+    json_t *const kv = kv_json(engine, &answer->usage);
+    if (out != NULL && kv != NULL) (void)json_object_update(out, kv);
+    json_decref(kv);
     if (out != NULL && more != NULL) (void)json_object_update(out, more);
     char *const line = out != NULL ? json_dumps(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(out);

@@ -72,11 +72,10 @@ static weir_status score_window(scorer *s, const weir_engine *engine, weir_seque
     weir_evaluation evaluation = {
         .tokens = s->window, .n_tokens = s->n, .chunk = keeping != NULL ? PIECE : 0, .decode_from = INT32_MAX, .visit = on_logits, .user = s
     };
-    weir_keeping_count count = { .live = s->n };
     weir_sequence_clear(sequence);
     if (keeping != NULL) sequence->keeping = weir_keeping_begin(keeping, 0, 0, 0);
     WEIR_TRY(weir_evaluate(weir_engine_runner(engine), sequence, &evaluation, error));
-    if (keeping != NULL) count = weir_keeping_count_of(sequence->keeping, &sequence->table, s->n);
+    const weir_keeping_count count = weir_runner_count(weir_engine_runner(engine), sequence);
     s->n_kept += count.live;
     s->n_evicted += count.evicted;
     s->kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/model/banks.h"
 #include "engine/model/coda_options.h"
 #include "engine/model/shape.h"
 #include "offload/dispatch.h"
@@ -140,6 +141,8 @@ typedef struct weir_block {
     int64_t (*block_rows)(const weir_block_options *options);
     /* Can this state, read from a file, be one that a text of so many tokens leaves? */
     bool (*is_state)(const weir_shape *shape, const weir_block_options *options, const void *state, int64_t n_tokens);
+    /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that steps left. */
+    void (*count)(const weir_shape *shape, const weir_block_options *options, const void *state, weir_banks *sum);
 } weir_block;
 
 extern const weir_block weir_block_attention;

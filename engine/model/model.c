@@ -284,6 +284,18 @@ bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_
     return true;
 }
 
+weir_banks weir_model_banks(const weir_model *model, const float *recurrent)
+{
+    weir_banks sum = { 0 };
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        if (l->mixer->count == NULL) continue;
+        sum.n_layers++;
+        l->mixer->count(&model->shape, &l->options, recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
+    }
+    return sum;
+}
+
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index) { return &model->layers[index].options; }
 
 size_t weir_model_decode_bytes(const weir_model *model) { return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model); }

@@ -48,7 +48,9 @@ const weir_block      *weir_model_layer_mixer(const weir_model *model, int64_t l
  * prompts and answers. */
 int32_t weir_model_block_rows(const weir_model *model);
 /* Recurrent memory out of a file: can it be what a text of so many tokens leaves? Else it must not come near a step. */
-bool                      weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens);
+bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens);
+/* What its layers with memory of fixed size have of the text that left this recurrent memory; NULL: of no text, only their slots. */
+weir_banks                weir_model_banks(const weir_model *model, const float *recurrent);
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t layer);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): the bound of decoding is this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);

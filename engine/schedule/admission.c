@@ -125,6 +125,7 @@ static void take_slot(weir_service *service, choice *c)
     memcpy(c->sequence->tokens, c->job->request.prompt, (size_t)c->job->request.n_prompt * sizeof(int32_t));
     c->sequence->n_tokens = c->job->request.n_prompt;
     weir_choice_reuse(c);
+    weir_choice_count_before(c);
 }
 
 static uint64_t *turn_of(weir_service *service, int32_t client) { return &service->turns[(uint32_t)client % CLIENT_TURNS]; }

@@ -83,17 +83,22 @@ void weir_choice_watch(choice *c)
     if (c->job->keeping != NULL) c->sequence->keeping = weir_keeping_begin(c->job->keeping, c->index, request->n_prompt, request->n_pinned);
 }
 
+void weir_choice_count_before(choice *c) { c->banks_before = weir_runner_banks(c->job->service->runner, c->sequence); }
+
 void weir_choice_count(choice *c)
 {
-    weir_service *const  service = c->job->service;
-    weir_sequence *const sequence = c->sequence;
-    weir_keeping_count   n = { .live = sequence->n_computed };
-    if (sequence->keeping != NULL) n = weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    weir_service *const        service = c->job->service;
+    const weir_sequence *const sequence = c->sequence;
+    const weir_keeping_count   n = weir_runner_count(service->runner, sequence);
+    const weir_banks           banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
+    const int64_t              dropped = sequence->keeping != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
+    weir_banks_add(&c->job->usage.banks, &banks);
     pthread_mutex_lock(&service->lock);
-    service->stats.evicted_tokens += n.evicted - (n.evicted > c->n_evicted_before ? c->n_evicted_before : n.evicted);
+    service->stats.evicted_tokens += dropped - (dropped > c->n_evicted_before ? c->n_evicted_before : dropped);
+    weir_banks_add_counts_since(&service->stats.banks, &banks, &c->banks_before);
     pthread_mutex_unlock(&service->lock);
 }
 

@@ -28,6 +28,7 @@ typedef struct choice {
     weir_prefix_mark     marks[CHOICE_MARKS]; /* [n_marks] states of this text that the index does not have yet */
     int32_t              n_marks;
     int64_t              n_evicted_before; /* of the text that it goes on from, counted in its turns */
+    weir_banks           banks_before; /* of that text, too */
 } choice;
 
 typedef struct job_embedding job_embedding; /* embedding.c */
@@ -132,6 +133,7 @@ const float                *weir_job_embedding(weir_job *job); /* NULL: not aske
 /* eviction.c: policies. */
 WEIR_MUST_CHECK weir_status weir_job_open_keeping(weir_job *job, weir_error *error); /* of a checked request; sets row_peak */
 void                        weir_choice_watch(choice *c); /* its sequence begins */
+void                        weir_choice_count_before(choice *c); /* it goes on from another text, or from none */
 void                        weir_choice_count(choice *c); /* its sequence ends: what stayed goes to the usage */
 bool weir_choice_tend(choice *c); /* rows that it may not keep after its last step go; false: there was no room, or no reading them */
 void weir_service_evict(weir_service *service, int32_t n_works); /* after a step: rows are dropped */

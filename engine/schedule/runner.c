@@ -142,6 +142,20 @@ bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int
     return weir_model_is_state(runner->model, recurrent, n_tokens);
 }
 
+weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence)
+{
+    const bool has_text = sequence != NULL && sequence->n_computed > 0;
+    return weir_model_banks(runner->model, has_text ? sequence->recurrent : NULL);
+}
+
+weir_keeping_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
+{
+    if (sequence->keeping != NULL) return weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    const weir_banks banks = weir_runner_banks(runner, sequence);
+    if (banks.n_layers == 0) return (weir_keeping_count){ .live = sequence->n_computed };
+    return (weir_keeping_count){ .live = weir_banks_live(&banks), .evicted = weir_banks_evicted(&banks) };
+}
+
 int64_t weir_runner_n_vocab(const weir_runner *runner) { return weir_model_shape(runner->model)->n_vocab; }
 
 void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user)

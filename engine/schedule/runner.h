@@ -42,6 +42,10 @@ const weir_runner_limits   *weir_runner_limits_of(const weir_runner *runner);
 int64_t                     weir_runner_n_vocab(const weir_runner *runner);
 int32_t                     weir_runner_block_rows(const weir_runner *runner); /* weir_model_block_rows */
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens); /* weir_model_is_state */
+/* weir_model_banks of a sequence between two steps; NULL: of no text. */
+weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
+/* Rows of a sequence that are there as they were computed, and those that went: where a policy prunes, else where layers have memory of fixed size. */
+weir_keeping_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
 /* EFULL (nothing computed; pages found so far stay reserved; the error has a text where the disk is the reason) when the KV store cannot back all rows. EIO:
  * all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits,

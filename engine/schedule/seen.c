@@ -19,7 +19,8 @@ static weir_service_sequence seen_of(const choice *c)
                                         .client = c->job->request.client,
                                         .bytes = (int64_t)weir_sequence_bytes(sequence),
                                         .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
-                                        .kv_claim = c->job->choice_bytes };
+                                        .kv_claim = c->job->choice_bytes,
+                                        .banks = weir_runner_banks(c->job->service->runner, sequence) };
     if (sequence->keeping == NULL) return seen;
     const weir_keeping_count rows = weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
     seen.kv_policy = c->job->usage.kv_policy;

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kv/policy.h"
+#include "engine/model/banks.h"
 #include "engine/sample/sampler.h"
 
 #ifdef __cplusplus
@@ -30,27 +31,30 @@ typedef enum weir_event_type {
 
 enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
-/* n_rows, kv_bytes: KV rows of all choices at their ends, and what held them; rows that choices share count for each. */
+/* n_rows, kv_bytes: rows of all choices at their ends, and what KV pages held them; rows that choices share count for each. */
 typedef struct weir_usage {
-    int32_t     n_prompt, n_cached, n_answer; /* n_answer: over all choices */
-    int64_t     n_rows, kv_bytes;
-    int64_t     n_evicted; /* rows of all choices that a policy dropped, in the mean of layers and heads; n_rows: those that stayed */
+    int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int64_t n_rows, kv_bytes;
+    int64_t
+        n_evicted; /* rows of all choices that are gone, in the mean of the layers and heads that a policy prunes, else of those with banks;
+                            * n_rows: those that stayed there */
+    weir_banks  banks; /* of all choices at their ends */
     int64_t     kv_budget; /* rows that it may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */
     int64_t     queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
     int32_t     n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
-    const char *reuse;     /* why n_cached is not more, a static text */
+    const char *reuse; /* why n_cached is not more, a static text */
 } weir_usage;
 
 typedef struct weir_event {
     weir_event_type     type;
     int32_t             choice, token;
     weir_finish         finish;
-    weir_logprob        logprob;                  /* of `token`, when log-probabilities were asked for */
-    const weir_logprob *top;                      /* [n_top], borrowed during the callback */
+    weir_logprob        logprob; /* of `token`, when log-probabilities were asked for */
+    const weir_logprob *top; /* [n_top], borrowed during the callback */
     int32_t             n_top;
-    weir_status         status;                   /* DONE */
-    const char         *message;                  /* DONE with status != OK */
+    weir_status         status; /* DONE */
+    const char         *message; /* DONE with status != OK */
     const float        *embedding; /* DONE, if one was asked for and the prompt was computed: [d_model], borrowed during the callback */
     weir_usage          usage; /* ADMITTED (n_cached) and DONE */
 } weir_event;
@@ -92,6 +96,7 @@ typedef struct weir_service_info {
     int64_t     kv_sink_pages, kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
     int64_t     kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
     int64_t     recurrent_bytes; /* per sequence, whatever its length */
+    weir_banks  banks; /* of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by policies */
     const char *kv_format, *k_format, *v_format, *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t     wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
     bool        kv_is_lossy; /* some layer keeps less than 16-bit floats */
@@ -116,14 +121,15 @@ static inline size_t weir_connection_bytes(size_t header_limit)
 }
 
 typedef struct weir_service_stats { /* a consistent copy, any thread */
-    int32_t running, waiting; /* sequences in the batch, jobs in the queue */
-    int64_t kv_pages_used, kv_pages_total, kv_bytes_used, kv_bytes_total;
-    int64_t kv_tokens_free, kv_sink_pages_free;
-    int64_t prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
-    int64_t preemptions; /* times a sequence gave its pages back, to be computed again */
-    int64_t evicted_tokens; /* rows that a policy dropped for good */
-    int64_t kv_disk_pages_used; /* of kv_pages_used and kept texts, on disk */
-    int64_t kv_bytes_out, kv_bytes_back,
+    int32_t    running, waiting; /* sequences in the batch, jobs in the queue */
+    int64_t    kv_pages_used, kv_pages_total, kv_bytes_used, kv_bytes_total;
+    int64_t    kv_tokens_free, kv_sink_pages_free;
+    int64_t    prompt_tokens, cached_tokens, answer_tokens, steps, batch_rows;
+    int64_t    preemptions; /* times a sequence gave its pages back, to be computed again */
+    int64_t    evicted_tokens; /* rows that a policy dropped for good */
+    weir_banks banks; /* its counts alone: of all texts that ended */
+    int64_t    kv_disk_pages_used; /* of kv_pages_used and kept texts, on disk */
+    int64_t    kv_bytes_out, kv_bytes_back,
         kv_bytes_read; /* between memory and disk since opening: gone there, come back, read where they are */
     int64_t kv_write_errors, kv_read_errors;
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
@@ -143,6 +149,7 @@ typedef struct weir_service_sequence { /* one that has a slot */
     int64_t     kv_bytes, kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
     const char *kv_policy; /* its name; NULL: every row stays */
     int64_t     kv_budget, n_live, n_evicted, policy_bytes; /* rows in the mean of layers and heads; what the request's policy takes */
+    weir_banks  banks;
 } weir_service_sequence;
 
 /* How requests may let go of rows (engine/kv/keeping.h). */

@@ -85,9 +85,14 @@ static void add_error_headers(struct MHD_Response *response, const weir_api_erro
 static void add_kv_headers(struct MHD_Response *response, const weir_exchange *x, int status)
 {
     const weir_service_info *const info = weir_service_info_of(x->server->options.service);
+    const weir_banks *const        banks = &info->banks;
     char                           budget[24];
     if (x->generation == NULL || status != 200) return;
     if (info->kv_is_lossy) add_header(response, "x-weir-kv-format", info->kv_format);
+    if (banks->n_layers > 0) {
+        (void)snprintf(budget, sizeof budget, "%lld", (long long)((banks->ring.slots + banks->exact.slots) / banks->n_layers));
+        add_header(response, "x-weir-kv-banks", budget);
+    }
     const weir_usage usage = weir_generation_usage(x->generation);
     if (usage.kv_policy == NULL) return;
     (void)snprintf(budget, sizeof budget, "%lld", (long long)usage.kv_budget);

@@ -1,7 +1,7 @@
 /* engine/serve/memory_api.c - GET /v1/memory: the ledger's books, the KV store and the sequences in it. */
 #include "engine/base/memory.h"
 #include "engine/serve/internal.h"
-#include "engine/serve/json_out.h"
+#include "engine/serve/kv_out.h"
 
 /* A tier without cap has no head-room that could be told. */
 static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir_tier tier)
@@ -95,6 +95,10 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
         weir_json_put_integer(json, "bytes", s->bytes);
         weir_json_put_integer(json, "kv_bytes", s->kv_bytes);
         if (s->kv_policy != NULL) write_policy(json, s);
+        if (s->banks.n_layers > 0) {
+            weir_json_key(json, "banks");
+            weir_banks_write(json, &s->banks);
+        }
         weir_json_close(json, '}');
     }
     weir_json_close(json, ']');

@@ -2,6 +2,7 @@
 #include "engine/serve/metrics.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* Bounds in seconds; the first buckets resolve a fast CPU model's tokens, the last ones a long prefill. */
 static const double time_bound[WEIR_HISTOGRAM_BUCKETS] = { 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,  0.15,
@@ -136,6 +137,17 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
     return sample(w, "requests_cancelled_total", "counter", "Requests whose client left.", load(&m->cancelled));
 }
 
+/* Where layers have memory of fixed size: of all texts that ended, over all such layers. */
+static weir_status write_banks(const writer *w, const weir_service_stats *stats, const weir_service_info *info)
+{
+    for (int i = 0; i < WEIR_BANKS_COUNTS && info->banks.n_layers > 0; i++) {
+        char name[48];
+        (void)snprintf(name, sizeof name, "banks_%s_total", weir_banks_count_name((weir_banks_count)i));
+        WEIR_TRY(sample(w, name, "counter", weir_banks_count_help((weir_banks_count)i), (double)stats->banks.counts[i]));
+    }
+    return WEIR_OK;
+}
+
 /* The byte budget, per tier and account. */
 static weir_status write_memory(const writer *w, const weir_ledger_state *memory)
 {
@@ -184,6 +196,7 @@ weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics, co
     weir_status status = write_label(&w.label, model_name);
     if (status == WEIR_OK) status = write_common(&w, metrics, stats, info);
     if (status == WEIR_OK) status = write_own(&w, metrics, stats, info);
+    if (status == WEIR_OK) status = write_banks(&w, stats, info);
     if (status == WEIR_OK) status = write_memory(&w, memory);
     w.prefix = "vllm";
     if (status == WEIR_OK && vllm) status = write_common(&w, metrics, stats, info);

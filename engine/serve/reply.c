@@ -4,6 +4,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/serve/generation.h"
+#include "engine/serve/kv_out.h"
 #include "engine/serve/sse.h"
 
 /* ---- parts shared by all shapes ------------------------------------------------------------------------------------- */
@@ -28,25 +29,6 @@ static void write_head(weir_json_out *json, const weir_generation *g, bool chunk
     weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
 }
 
-/* Rows that are not kept, or not as they were computed, are said to be so. */
-static void write_kv(weir_json_out *json, const weir_generation *g, const weir_usage *usage)
-{
-    const weir_service_info *const info = weir_service_info_of(g->exchange->server->options.service);
-    if (!info->kv_is_lossy && usage->kv_policy == NULL) return;
-    weir_json_key(json, "kv");
-    weir_json_open(json, '{');
-    weir_json_put_string(json, "format", info->kv_format);
-    weir_json_put_integer(json, "bytes", usage->kv_bytes);
-    weir_json_put_integer(json, "rows", usage->n_rows);
-    if (usage->kv_policy != NULL) {
-        weir_json_put_integer(json, "live", usage->n_rows);
-        weir_json_put_integer(json, "evicted", usage->n_evicted);
-        weir_json_put_string(json, "policy", usage->kv_policy);
-        weir_json_put_integer(json, "budget", usage->kv_budget);
-    }
-    weir_json_close(json, '}');
-}
-
 static void write_usage(weir_json_out *json, const weir_generation *g)
 {
     const weir_usage usage = weir_generation_usage(g);
@@ -65,7 +47,7 @@ static void write_usage(weir_json_out *json, const weir_generation *g)
     weir_json_open(json, '{');
     weir_json_put_integer(json, "reasoning_tokens", reasoning);
     weir_json_close(json, '}');
-    write_kv(json, g, &usage);
+    weir_usage_kv_write(json, weir_service_info_of(g->exchange->server->options.service), &usage);
     weir_json_close(json, '}');
 }
 

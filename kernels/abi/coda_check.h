@@ -23,7 +23,7 @@ static inline const char *weir_coda_problem_of_counts(const weir_coda_layer *lay
         return "other slots are open than the layer has";
     if (head->n_rows < head->n_recent || head->n_rows > head->n_recent + n_banks) return "its rows in use do not fit";
     for (int i = 0; i < WEIR_CODA_COUNTS; i++)
-        if (head->counts[i] < 0) return "it counts below zero";
+        if (head->counts[i] < 0 || head->counts[i] > INT64_C(1) << 40) return "it counts what no text has";
     return NULL;
 }
 

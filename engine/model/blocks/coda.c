@@ -143,6 +143,46 @@ static bool is_state(const weir_shape *shape, const weir_block_options *options,
     return n_tokens > 0 && state.head->position == n_tokens && weir_coda_problem(&layer, memory) == NULL;
 }
 
+static int32_t used_slots(const weir_coda_state *state, int64_t first, int64_t n)
+{
+    int32_t n_used = 0;
+    for (int64_t slot = first; slot < first + n; slot++) n_used += weir_coda_is_used(state, slot);
+    return n_used;
+}
+
+static void count(const weir_shape *shape, const weir_block_options *options, const void *memory, weir_banks *sum)
+{
+    static const weir_banks_count of[WEIR_CODA_COUNTS] = {
+        [WEIR_CODA_EVICTIONS] = WEIR_BANKS_EVICTIONS,
+        [WEIR_CODA_GATED_OUT] = WEIR_BANKS_GATED_OUT,
+        [WEIR_CODA_HITS] = WEIR_BANKS_EXACT_HITS,
+        [WEIR_CODA_INSERTS] = WEIR_BANKS_EXACT_INSERTS,
+        [WEIR_CODA_OVERWRITES] = WEIR_BANKS_EXACT_OVERWRITES,
+        [WEIR_CODA_UPDATES] = WEIR_BANKS_SUMMARY_UPDATES,
+        [WEIR_CODA_FOUNDED] = WEIR_BANKS_SUMMARY_FOUNDED,
+        [WEIR_CODA_EXACT_FRUSTRATED] = WEIR_BANKS_EXACT_FRUSTRATED,
+        [WEIR_CODA_SUMMARY_FRUSTRATED] = WEIR_BANKS_SUMMARY_FRUSTRATED,
+        [WEIR_CODA_EXACT_OPENED] = WEIR_BANKS_EXACT_OPENED,
+        [WEIR_CODA_SUMMARY_OPENED] = WEIR_BANKS_SUMMARY_OPENED,
+    };
+    const weir_coda_layer       layer = layer_of(shape, options);
+    const weir_coda_state       state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
+    const weir_coda_head *const head = state.head;
+    sum->ring.slots += layer.window;
+    sum->ring.open += layer.window;
+    sum->exact.slots += layer.n_exact;
+    sum->summary.slots += layer.n_summary;
+    sum->exact.open += head != NULL ? head->n_open_exact : layer.least_exact;
+    sum->summary.open += head != NULL ? head->n_open_summary : layer.least_summary;
+    if (head == NULL) return;
+    const int32_t n_exact = used_slots(&state, layer.window, layer.n_exact);
+    sum->n_rows += head->position;
+    sum->ring.used += head->n_recent;
+    sum->exact.used += n_exact;
+    sum->summary.used += head->n_rows - head->n_recent - n_exact;
+    for (int i = 0; i < WEIR_CODA_COUNTS; i++) sum->counts[of[i]] += head->counts[i];
+}
+
 /* ---- one step of the model -------------------------------------------------------------------------------------------- */
 /* All blocks and steps of the layer; what is in the scratch behind the rows. */
 typedef struct memory_pass {
@@ -365,4 +405,5 @@ const weir_block weir_block_coda = {
     .reject = reject,
     .block_rows = block_rows,
     .is_state = is_state,
+    .count = count,
 };

@@ -194,6 +194,33 @@ TEST_F(Eval, TheConstructedModelIsWrittenAndAnswers)
     EXPECT_SAYS(wrong.err, "3 heads over 2 KV heads");
 }
 
+/* With layers of memory of fixed size the same weights say what they keep. */
+TEST_F(Eval, GenerateAndExplainTellOfMemoryOfFixedSize)
+{
+    ASSERT_EQ(run({ "eval", "constructed", "--out", path("model") }).code, 0);
+    std::string tokens = "1,70,3000";
+    for (int i = 0; i < 400; i++) tokens += "," + std::to_string(100 + i * 37 % 900);
+    const auto generate = [&](std::vector<std::string> more) {
+        std::vector<std::string> words = { "generate", "--model",      path("model"), "--context",     "512", "--tokens",
+                                           tokens,     "--max-tokens", "3",           "--temperature", "0",   "--json" };
+        words.insert(words.end(), more.begin(), more.end());
+        return run(words);
+    };
+    const std::vector<std::string> with_coda = { "--set", "model.arch=llama-coda" };
+    const Outcome                  coda = generate(with_coda), plain = generate({});
+    ASSERT_EQ(coda.code, 0) << coda.err;
+    ASSERT_EQ(plain.code, 0) << plain.err;
+    const Json          got(coda.out);
+    const json_t *const kv = got.at("kv"), *const banks = json_object_get(kv, "banks");
+    const auto    number = [](const json_t *of, const char *key) { return json_integer_value(json_object_get(of, key)); };
+    const int64_t n = 403 + static_cast<int64_t>(got.number("completion_tokens")) - 1;
+    EXPECT_EQ(number(kv, "live") + number(kv, "evicted"), n) << coda.out;
+    EXPECT_LE(number(kv, "live"), 256 + 64);
+    EXPECT_EQ(number(json_object_get(banks, "counts"), "evictions"), number(banks, "layers") * (n - 256));
+    EXPECT_EQ(Json(plain.out).at("kv"), nullptr) << "all rows are there";
+    EXPECT_SAYS(generate({ with_coda[0], with_coda[1], "--explain" }).out, "the last 256 rows, 64 older ones as they came, 64 prototypes");
+}
+
 /* ---- perplexity ---- */
 
 TEST_F(Eval, PositionsAddUpToTheWhole)

@@ -126,6 +126,7 @@ TEST(CodaState, BytesThatAreNoStateAreRefused)
         [](const weir_coda_state &s) { s.head->n_rows = 31; },
         [](const weir_coda_state &s) { s.head->n_rows = 19; },
         [](const weir_coda_state &s) { s.head->counts[WEIR_CODA_HITS] = -5; },
+        [](const weir_coda_state &s) { s.head->counts[WEIR_CODA_EVICTIONS] = INT64_MAX; },
         [](const weir_coda_state &s) { s.rows[3] = 30; },
         [](const weir_coda_state &s) { s.rows[3] = -1; },
         [](const weir_coda_state &s) { s.rows[3] = s.rows[4]; },
@@ -146,7 +147,7 @@ TEST(CodaState, BytesThatAreNoStateAreRefused)
         ASSERT_EQ(weir_coda_pack(&layer, sound.memory(), 8, packed.data(), nullptr), WEIR_OK);
         memcpy(packed.data(), state.memory(), sizeof(weir_coda_head));
         weir_error error = {};
-        if (i < 11) {
+        if (i < 12) {
             EXPECT_EQ(weir_coda_unpack(&layer, packed.data(), 8, back.memory(), &error), WEIR_EFORMAT) << i;
         }
     }

@@ -53,6 +53,7 @@ class CodaService : public ::testing::TestWithParam<const char *> {
     weir_service               *service_ = nullptr;
     weir_error                  error_ = {};
     weir_usage                  usage_ = {};
+    weir_banks                  banks_ = {};
 };
 
 TEST_P(CodaService, TextsAreContinuedAtTheEndsOfBlocks)
@@ -140,6 +141,87 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     support::write_file(folder_ / "archs/coda.toml", support::with(arch, "lambda_bias = 0", "lambda_bias = 0\nnovelty = 0.6"));
     open(2, dir);
     EXPECT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_EMISMATCH) << error_.text;
+}
+
+/* Log-probabilities tell more than tokens: of the answer, and of what was computed again. */
+TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
+{
+    const support::Settings dir = { "sessions.dir=" + (folder_ / "sessions") };
+    std::filesystem::create_directories(folder_ / "sessions");
+    open(2, dir);
+    const auto text = prompt(7, 300);
+    const auto scores = [&](bool cache, int want_cached) {
+        Call call(text, 40);
+        call.request.sampling.temperature = 0;
+        call.request.want_logprobs = true;
+        call.request.n_top_logprobs = 5;
+        call.request.cache_prompt = cache;
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.usage.n_cached, want_cached) << call.usage.reuse;
+        banks_ = call.usage.banks;
+        return call.logprobs[0];
+    };
+    const auto       cold = scores(false, 0);
+    const weir_banks banks = banks_;
+    EXPECT_EQ(scores(true, 0), cold);
+    weir_session_result     result = {};
+    const weir_session_wish wish = { "bits", nullptr, text.data(), 300 };
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
+    close();
+    open(2, dir);
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "bits", &result, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(scores(true, 288), cold);
+    EXPECT_EQ(memcmp(&banks_, &banks, sizeof banks), 0) << "what the banks counted goes along";
+}
+
+/* ---- what is told ------------------------------------------------------------------------------------------------------- */
+TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
+{
+    open(3);
+    const int64_t n_layers = std::string(GetParam()).find("attn") == std::string::npos ? 2 : 1, n = 200 + 25 - 1;
+    const auto    stats = [&] {
+        weir_service_stats now;
+        weir_service_stats_of(service_, &now);
+        return now;
+    };
+    (void)run(prompt(8, 200), true, 25);
+    const weir_usage first = usage_;
+    EXPECT_EQ(first.banks.n_layers, n_layers);
+    EXPECT_EQ(first.banks.n_rows, n_layers * n);
+    EXPECT_EQ(first.banks.ring.used, n_layers * 24);
+    EXPECT_EQ(first.banks.ring.slots, n_layers * 24);
+    EXPECT_EQ(first.banks.exact.slots, n_layers * 6);
+    EXPECT_EQ(first.banks.summary.slots, n_layers * 5);
+    EXPECT_GT(first.banks.exact.used, 0);
+    EXPECT_EQ(first.banks.counts[WEIR_BANKS_EVICTIONS], n_layers * (n - 24));
+    EXPECT_EQ(first.n_rows + first.n_evicted, n);
+    EXPECT_LE(first.n_rows, 24 + 6);
+    EXPECT_EQ(first.n_evicted, weir_banks_evicted(&first.banks));
+    EXPECT_EQ(stats().banks.counts[WEIR_BANKS_EVICTIONS], n_layers * (n - 24));
+    EXPECT_EQ(stats().evicted_tokens, 0) << "no policy did it";
+    /* A text that goes on from a kept one has what was counted for that one, and the service counts it once. */
+    (void)run(prompt(8, 200), true, 25);
+    ASSERT_EQ(usage_.n_cached, 192);
+    EXPECT_EQ(memcmp(&usage_.banks, &first.banks, sizeof first.banks), 0);
+    EXPECT_EQ(stats().banks.counts[WEIR_BANKS_EVICTIONS], n_layers * (n - 24 + n - 192));
+    Call two(prompt(9, 100), 10);
+    two.request.n_choices = 2;
+    two.request.sampling.temperature = 0;
+    ASSERT_EQ(two.submit(service_, &error_), WEIR_OK) << error_.text;
+    two.wait();
+    EXPECT_EQ(two.usage.banks.n_layers, n_layers);
+    EXPECT_EQ(two.usage.banks.n_rows, 2 * n_layers * 109);
+    EXPECT_EQ(two.usage.n_rows + two.usage.n_evicted, 2 * 109);
+    weir_service_sequence seen[3];
+    EXPECT_EQ(weir_service_info_of(service_)->banks.n_layers, n_layers);
+    EXPECT_EQ(weir_service_info_of(service_)->banks.exact.slots, n_layers * 6);
+    EXPECT_EQ(weir_service_info_of(service_)->banks.exact.used, 0);
+    EXPECT_LE(weir_service_sequences_of(service_, seen), 2);
+    const auto brief = prompt(3, 12);
+    (void)run(brief, false, 1);
+    EXPECT_EQ(usage_.n_evicted, 0) << "all of it is in the ring";
+    EXPECT_EQ(usage_.n_rows, 12);
 }
 
 /* What an answer wrote row by row is written so again when memory ran short. */
