@@ -15,7 +15,7 @@
 #include <map>
 
 #include "engine/kv/residency.h"
-#include "tests/unit/model/support.h"
+#include "tests/unit/model/coda.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -179,11 +179,15 @@ class Allocation : public ::testing::Test {
                 ASSERT_EQ(weir_kv_demote(store, (void *const *)table->pages + block, table->capacity, engine->error()), WEIR_OK)
                     << engine->text();
     }
-    /* Prompt pieces of 64 rows, single rows over a page's end, and both again while counting. */
     void expect_none(const std::string &model, const Settings &settings, bool demotes = false)
     {
+        expect_none_of(support::golden(model), settings, demotes);
+    }
+    /* Prompt pieces of 64 rows, single rows over a page's end, and both again while counting. */
+    void expect_none_of(const std::string &path, const Settings &settings, bool demotes)
+    {
         Engine engine;
-        ASSERT_EQ(engine.open(support::golden(model), settings), WEIR_OK) << engine.text();
+        ASSERT_EQ(engine.open(path, settings), WEIR_OK) << engine.text();
         Sequence sequence(engine), other(engine);
         sequence.add(support::some_tokens(500, 5, engine.n_vocab()));
         other.add(support::some_tokens(500, 6, engine.n_vocab()));
@@ -224,6 +228,25 @@ TEST_F(Allocation, NoneWithOpenPages) { expect_none("tq/tq-q8_0.gguf", { "kernel
 TEST_F(Allocation, NoneWithADisk)
 {
     expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast", "memory.disk=16MiB", "memory.disk_dir=" + ::testing::TempDir() }, true);
+}
+/* Blocks, steps and copies of memory of fixed size, its banks in use; with what replies and /metrics tell of it. */
+TEST_F(Allocation, NoneWithCoda)
+{
+    const support::Folder folder;
+    Settings              settings = { "kernels.activations=fast", "kv.format=f16" };
+    const std::string     sizes = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 32\n";
+    support::write_coda(folder, "\"coda\"", support::coda_block(sizes), &settings);
+    expect_none_of(folder.path(), settings, false);
+    Engine engine;
+    ASSERT_EQ(engine.open(folder.path(), settings), WEIR_OK) << engine.text();
+    Sequence sequence(engine);
+    sequence.add(support::some_tokens(64, 5, engine.n_vocab()));
+    step(&engine, &sequence, 64, WEIR_LOGITS_LAST);
+    guard::arm();
+    const weir_banks banks = weir_runner_banks(engine.runner(), sequence.get());
+    guard::disarm();
+    EXPECT_EQ(guard::of_ours(), "");
+    EXPECT_EQ(banks.counts[WEIR_BANKS_EVICTIONS], 2 * 40);
 }
 TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast" }); }
 

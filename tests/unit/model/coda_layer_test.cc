@@ -1,122 +1,16 @@
 /* The mixers of CoDA-GQA-L as layers of a model give what the published package gives: outputs after prompts in blocks and after steps. */
 #include <algorithm>
 
-#include "tests/golden/golden.h"
-#include "tests/unit/model/coda.h"
+#include "tests/unit/model/coda_layer.h"
 
 namespace {
 
 using support::Array;
 using support::Arrays;
-using support::Engine;
 using support::Folder;
+using support::Layer;
 using support::Sequence;
-using support::Settings;
 using Floats = std::vector<float>;
-
-constexpr int PAD = 16; /* dimensions beside those of the layer, the first of which makes all rows equally long */
-
-/* A model of one layer without feed-forward part: its residual stream gains what the mixer makes of x. RMS norms see rows of one length, so the norm's weights
- * undo it. */
-class Layer {
-  public:
-    Layer(const Folder &folder, const Floats &x, int64_t width) : folder_(folder), x_(x), width_(width) {}
-
-    void write(const std::map<std::string, Array> &weights, const std::string &block, int64_t heads, int64_t kv_heads, int64_t dim,
-               double base)
-    {
-        const int64_t n = static_cast<int64_t>(x_.size()) / width_, d = width_ + PAD;
-        double        longest = 0;
-        Floats        sums;
-        for (int64_t t = 0; t < n; t++) {
-            double sum = 0;
-            for (int64_t i = 0; i < width_; i++) sum += static_cast<double>(x_[t * width_ + i]) * x_[t * width_ + i];
-            sums.push_back(static_cast<float>(sum));
-            longest = std::max(longest, sum + 1);
-        }
-        Array embed = { { n, d }, Floats(n * d, 0.0f) }, norm = { { d }, Floats(d, 0.0f) };
-        for (int64_t t = 0; t < n; t++) {
-            std::copy_n(x_.begin() + t * width_, width_, embed.values.begin() + t * d);
-            embed.values[t * d + width_] = static_cast<float>(std::sqrt(longest - sums[t]));
-        }
-        for (int64_t i = 0; i < width_; i++) norm.values[i] = static_cast<float>(std::sqrt(longest / static_cast<double>(d)));
-        Arrays            all = { { "model.embed_tokens.weight", embed }, { "model.layers.0.input_layernorm.weight", norm } };
-        const std::string at = "model.layers.0.";
-        for (const auto &[name, array] : weights) all[at + "self_attn." + name] = padded(name, array);
-        all[at + "post_attention_layernorm.weight"] = all["model.norm.weight"] = { { d }, Floats(d, 1.0f) };
-        for (const char *const name : { "gate_proj", "up_proj", "down_proj" })
-            all[at + "mlp." + name + ".weight"] = { name[0] == 'd' ? std::vector<int64_t>{ d, 16 } : std::vector<int64_t>{ 16, d },
-                                                    Floats(16 * d, 0.0f) };
-        support::write_safetensors(folder_ / "model.safetensors", all);
-        std::filesystem::create_directories(folder_ / "archs");
-        std::string arch = support::coda_arch("acme", "\"coda\"", block);
-        if (weights.count("q_norm.weight") != 0)
-            arch += "\"attn.q_norm\" = \"layers.{i}.self_attn.q_norm.weight\"\n\"attn.k_norm\" = \"layers.{i}.self_attn.k_norm.weight\"\n";
-        support::write_file(folder_ / "archs/acme.toml", arch);
-        support::write_file(folder_ / "config.json",
-                            golden::format(R"({"model_type":"acme","hidden_size":%d,"num_hidden_layers":1,"num_attention_heads":%d,)"
-                                           R"("num_key_value_heads":%d,"head_dim":%d,"intermediate_size":16,"rms_norm_eps":1e-6,)"
-                                           R"("max_position_embeddings":512,"rope_theta":%g,"vocab_size":%d})",
-                                           (int)d, (int)heads, (int)kv_heads, (int)dim, base, (int)n));
-    }
-    weir_status open(const Settings &more = {})
-    {
-        Settings settings = { "model.arch_dir=" + (folder_ / "archs"), "kernels.activations=f32", "kv.format=f32", "batch.chunk=256",
-                              "batch.max_sequences=2" };
-        settings.insert(settings.end(), more.begin(), more.end());
-        return engine_.open(folder_.path(), settings);
-    }
-    /* What the mixer adds to tokens [first, first + n), read as a prompt or as steps. */
-    Floats run(Sequence *sequence, int64_t first, int64_t n, bool is_prompt)
-    {
-        std::vector<int32_t> tokens;
-        for (int64_t t = first; t < first + n; t++) tokens.push_back(static_cast<int32_t>(t));
-        sequence->add(tokens);
-        rows_.clear();
-        weir_runner_observe(engine_.runner(), watch, this);
-        for (int64_t at = 0; at < n; at += n_now_) {
-            n_now_ = is_prompt ? n : 1;
-            first_now_ = first + at;
-            weir_work    work = support::work_of(sequence, static_cast<int>(n_now_), WEIR_LOGITS_LAST);
-            const float *logits;
-            work.is_prompt = is_prompt;
-            EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
-        }
-        return rows_;
-    }
-    Engine &engine() { return engine_; }
-
-  private:
-    static void watch(void *user, int64_t layer, const float *hidden)
-    {
-        Layer *const  self = static_cast<Layer *>(user);
-        const int64_t d = self->width_ + PAD;
-        for (int64_t t = 0; layer == 0 && t < self->n_now_; t++)
-            for (int64_t i = 0; i < self->width_; i++)
-                self->rows_.push_back(hidden[t * d + i] - self->x_[(self->first_now_ + t) * self->width_ + i]);
-    }
-    /* Columns of zeros for what reads the rows of the stream, rows of zeros for what writes them. */
-    Array padded(const std::string &name, const Array &array) const
-    {
-        Array out = array;
-        if (name == "o_proj.weight") {
-            out.shape[0] += PAD;
-            out.values.resize(out.values.size() + static_cast<size_t>(PAD * array.shape[1]), 0.0f);
-        } else if (name.find("_proj.weight") != std::string::npos) {
-            out.shape[1] += PAD;
-            out.values.clear();
-            for (int64_t r = 0; r < array.shape[0]; r++) {
-                out.values.insert(out.values.end(), array.values.begin() + r * width_, array.values.begin() + (r + 1) * width_);
-                out.values.resize(out.values.size() + PAD, 0.0f);
-            }
-        }
-        return out;
-    }
-    const Folder &folder_;
-    Floats        x_, rows_;
-    int64_t       width_, n_now_ = 0, first_now_ = 0;
-    Engine        engine_;
-};
 
 /* ---- reference values ---------------------------------------------------------------------------------------------------- */
 class CodaLayers : public ::testing::Test {
@@ -144,19 +38,54 @@ class CodaLayers : public ::testing::Test {
         for (size_t i = 0; i < got.size(); i++) worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - want[i]));
         EXPECT_LE(worst, most) << name;
     }
+    /* What the package counted for the case, against what the engine tells of the sequence. */
+    void expect_counts(const std::string &key, const Layer &layer, Sequence *sequence)
+    {
+        const json_t *const metrics = json_object_get(json_object_get(cases_, key.c_str()), "metrics");
+        const weir_banks    banks = weir_runner_banks(layer.engine().runner(), sequence->get());
+        const auto          number = [&](const char *name) { return json_number_value(json_object_get(metrics, name)); };
+        const struct {
+            const char      *name;
+            weir_banks_count count;
+        } counts[] = { { "total_evictions", WEIR_BANKS_EVICTIONS },
+                       { "tokens_gated_out", WEIR_BANKS_GATED_OUT },
+                       { "exact_hits", WEIR_BANKS_EXACT_HITS },
+                       { "exact_inserts", WEIR_BANKS_EXACT_INSERTS },
+                       { "exact_overwrites", WEIR_BANKS_EXACT_OVERWRITES },
+                       { "summary_updates", WEIR_BANKS_SUMMARY_UPDATES },
+                       { "summary_inserts", WEIR_BANKS_SUMMARY_FOUNDED },
+                       { "exact_frustrated", WEIR_BANKS_EXACT_FRUSTRATED },
+                       { "summary_frustrated", WEIR_BANKS_SUMMARY_FRUSTRATED },
+                       { "expansions_exact", WEIR_BANKS_EXACT_OPENED },
+                       { "expansions_summary", WEIR_BANKS_SUMMARY_OPENED } };
+        if (!json_is_object(metrics)) return;
+        for (const auto &one : counts) EXPECT_EQ(banks.counts[one.count], number(one.name)) << key << " " << one.name;
+        const auto fill = [](const weir_banks_part &part) {
+            return part.slots > 0 ? static_cast<double>(part.used) / static_cast<double>(part.slots) : 0;
+        };
+        EXPECT_EQ(banks.n_layers, 1);
+        EXPECT_NEAR(fill(banks.exact), number("exact_fill_ratio"), 1e-6) << key;
+        EXPECT_NEAR(fill(banks.summary), number("summary_fill_ratio"), 1e-6) << key;
+        EXPECT_EQ(banks.exact.open, number("active_exact")) << key;
+        EXPECT_EQ(banks.summary.open, number("active_summary")) << key;
+        n_counted_++;
+    }
     /* A prompt of `tokens` and the steps behind it. */
     void run_case(Layer *layer, const std::string &key, int64_t tokens)
     {
         Sequence sequence(layer->engine());
         if (tokens > 0) expect_near(key + ".y", layer->run(&sequence, 0, tokens, true));
+        if (tokens > 0) expect_counts(key, *layer, &sequence);
         const std::string then = tokens > 0 ? key + ".then" : key;
         if (!tensors_.has(then + ".y")) return;
         const int64_t n = tensors_.need_shape(then + ".y", 2)[0];
         expect_near(then + ".y", layer->run(&sequence, tokens, n, false));
+        expect_counts(then, *layer, &sequence);
     }
     golden::Document index_;
     golden::Tensors  tensors_;
     json_t          *cases_ = nullptr;
+    int              n_counted_ = 0;
 };
 
 /* The switches of the package as options of a block; none of those that states do not have. */
@@ -235,6 +164,7 @@ TEST_F(CodaLayers, PromptsAndStepsAreThoseOfThePublishedPackage)
         n_cases++;
     }
     EXPECT_GT(n_cases, 40);
+    EXPECT_GT(n_counted_, 60);
 }
 
 TEST_F(CodaLayers, HeadsOfTheirOwnWidthAndNormsAndTheBandOfTheLayout)
