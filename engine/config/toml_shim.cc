@@ -20,7 +20,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,8 +30,14 @@
 
 static_assert(TOML_MAX_NESTED_VALUES == WEIR_TOML_DEPTH, "one limit, two spellings");
 
+struct weir_toml_text {
+    toml::table table;
+    std::string name;
+};
+
 /* toml::table sorts its members by key; this tree keeps them in file order, with the position of the key. */
 struct weir_toml_node {
+    const weir_toml_text       *text; /* that it is of */
     const toml::node           *node;
     const char                 *key; /* NULL in arrays and at the root */
     toml::source_position       position;
@@ -37,8 +45,8 @@ struct weir_toml_node {
 };
 
 struct weir_toml {
-    toml::table    table;
-    weir_toml_node root;
+    std::vector<std::shared_ptr<const weir_toml_text>> texts; /* of its nodes */
+    weir_toml_node                                     root;
 };
 
 namespace {
@@ -131,7 +139,8 @@ limits check_limits(std::string_view text)
 
 void adopt(weir_toml_node &parent, const toml::node &node, const toml::key *key)
 {
-    parent.children.push_back({ &node, key ? key->str().data() : nullptr, key ? key->source().begin : node.source().begin, {} });
+    parent.children.push_back(
+        { parent.text, &node, key ? key->str().data() : nullptr, key ? key->source().begin : node.source().begin, {} });
 }
 
 /* False when a key holds NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with WEIR_TOML_DEPTH parts per key each. */
@@ -171,13 +180,47 @@ extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t
         return weir_error_set(error, WEIR_ECONFIG, "%s:%u:%u: %.*s", name, at.line, at.column,
                               static_cast<int>(std::min<size_t>(what.size(), 500)), what.data());
     }
-    weir_toml *const document = new (std::nothrow) weir_toml{ std::move(result).table(), {} };
+    const auto       source = std::make_shared<const weir_toml_text>(weir_toml_text{ std::move(result).table(), name });
+    weir_toml *const document = new (std::nothrow) weir_toml{ { source }, { source.get(), &source->table, nullptr, { 1, 1 }, {} } };
     if (document == nullptr) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory", name);
-    document->root = { &document->table, nullptr, { 1, 1 }, {} };
     if (!build(document->root)) {
         delete document;
         return weir_error_set(error, WEIR_ECONFIG, "%s:1:1: a key holds the character NUL", name);
     }
+    *out = document;
+    return WEIR_OK;
+}
+
+namespace {
+
+const weir_toml_node *member(const weir_toml_node &table, const char *key)
+{
+    for (const weir_toml_node &child : table.children)
+        if (child.key != nullptr && std::string_view(child.key) == key) return &child;
+    return nullptr;
+}
+
+/* Members of two tables, or of two lists; `depth` levels down, tables that both have are joined in their turn, below that `own` holds. */
+weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int depth)
+{
+    if (depth == 0 || base.node->type() != own.node->type() || !(own.node->is_table() || own.node->is_array())) return own;
+    weir_toml_node out{ own.text, own.node, own.key, own.position, {} };
+    for (const weir_toml_node &child : base.children) {
+        const weir_toml_node *const instead = child.key != nullptr ? member(own, child.key) : nullptr;
+        out.children.push_back(instead != nullptr ? joined(child, *instead, depth - 1) : child);
+    }
+    for (const weir_toml_node &child : own.children)
+        if (child.key == nullptr || member(base, child.key) == nullptr) out.children.push_back(child);
+    return out;
+}
+
+} // namespace
+
+extern "C" weir_status weir_toml_join(weir_toml **out, const weir_toml *base, const weir_toml *own, weir_error *error)
+{
+    weir_toml *const document = new (std::nothrow) weir_toml{ own->texts, joined(base->root, own->root, 2) };
+    if (document == nullptr) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory", own->root.text->name.c_str());
+    document->texts.insert(document->texts.end(), base->texts.begin(), base->texts.end());
     *out = document;
     return WEIR_OK;
 }
@@ -227,10 +270,7 @@ extern "C" const weir_toml_node *weir_toml_at(const weir_toml_node *node, size_t
 
 extern "C" const weir_toml_node *weir_toml_get(const weir_toml_node *table, const char *key)
 {
-    if (table == nullptr) return nullptr;
-    for (const weir_toml_node &child : table->children)
-        if (child.key != nullptr && std::string_view(child.key) == key) return &child;
-    return nullptr;
+    return table != nullptr ? member(*table, key) : nullptr;
 }
 
 extern "C" const char *weir_toml_string(const weir_toml_node *node, size_t *length)
@@ -273,3 +313,5 @@ extern "C" void weir_toml_position(const weir_toml_node *node, uint32_t *line, u
     *line = node->position.line;
     *column = node->position.column;
 }
+
+extern "C" const char *weir_toml_name(const weir_toml_node *node) { return node->text->name.c_str(); }

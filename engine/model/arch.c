@@ -10,33 +10,94 @@
 #include "engine/base/file.h"
 #include "engine/model/arch_internal.h"
 
-enum { MAX_ARCHS = 256 };
+enum { MAX_ARCHS = 256, MAX_BASES = 4 };
 
 struct weir_arch_set {
     weir_arch archs[MAX_ARCHS];
     size_t    count;
 };
 
+static const char *head_text(const weir_arch *arch, const char *key)
+{
+    return weir_toml_string(weir_toml_get(weir_toml_get(arch->root, "arch"), key), NULL);
+}
+
+/* set->count: there is none. */
+static size_t index_of(const weir_arch_set *set, const char *name)
+{
+    size_t i = 0;
+    while (i < set->count && strcmp(set->archs[i].name, name) != 0) i++;
+    return i;
+}
+
+/* "llama, qwen3", to be freed. */
+static weir_buffer list_known(const weir_arch_set *set)
+{
+    weir_buffer known = { 0 };
+    for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
+    return known;
+}
+
 static weir_status add_arch(weir_arch_set *set, const char *file, const char *text, size_t length, weir_error *error)
 {
-    if (set->count == MAX_ARCHS) return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)MAX_ARCHS);
     weir_arch arch = { 0 };
     (void)snprintf(arch.file, sizeof arch.file, "%s", file);
     WEIR_TRY(weir_toml_parse(&arch.document, text, length, file, error));
     arch.root = weir_toml_root(arch.document);
-    const weir_status status = weir_arch_check(&arch, error);
+    weir_status status = weir_arch_check_head(&arch, error);
+    if (status == WEIR_OK) {
+        arch.name = head_text(&arch, "name");
+        arch.base = head_text(&arch, "base");
+        arch.has_match = weir_toml_get(weir_toml_get(arch.root, "arch"), "match") != NULL;
+    }
+    const size_t at = status == WEIR_OK ? index_of(set, arch.name) : 0;
+    if (at == MAX_ARCHS) status = weir_error_set(error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)MAX_ARCHS);
     if (status != WEIR_OK) {
         weir_toml_close(arch.document);
         return status;
     }
-    arch.name = weir_toml_string(weir_toml_get(weir_toml_get(arch.root, "arch"), "name"), NULL);
-    for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->archs[i].name, arch.name) != 0) continue;
-        weir_toml_close(set->archs[i].document);
-        set->archs[i] = arch;
-        return WEIR_OK;
-    }
-    set->archs[set->count++] = arch;
+    if (at < set->count) weir_toml_close(set->archs[at].document);
+    set->archs[at] = arch;
+    set->count += at == set->count;
+    return WEIR_OK;
+}
+
+static weir_status no_base(const weir_arch_set *set, const weir_arch *arch, weir_error *error)
+{
+    uint32_t line, column;
+    weir_toml_position(weir_toml_get(weir_toml_get(arch->root, "arch"), "base"), &line, &column);
+    weir_buffer       known = list_known(set);
+    const weir_status status = weir_error_set(error, WEIR_ECONFIG, "%s:%u: [arch] base = \"%.80s\": not known; known are %s", arch->file,
+                                              line, arch->base, known.data != NULL ? known.data : "none");
+    weir_buffer_free(&known);
+    return status;
+}
+
+/* After its base, and that after its own; `depth` of them stand on this one. */
+static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, weir_error *error)
+{
+    weir_toml *whole = NULL;
+    if (arch->base == NULL) return WEIR_OK;
+    weir_arch *const base = &set->archs[index_of(set, arch->base)];
+    if (base == set->archs + set->count) return no_base(set, arch, error);
+    if (depth < MAX_BASES) WEIR_TRY(join_base(set, base, depth + 1, error));
+    if (depth == MAX_BASES || base->n_bases == MAX_BASES)
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "%s: [arch] base = \"%.80s\": more than %d bases stand on each other, or they do in a circle", arch->file,
+                              arch->base, (int)MAX_BASES);
+    WEIR_TRY(weir_toml_join(&whole, base->document, arch->document, error));
+    weir_toml_close(arch->document);
+    arch->document = whole;
+    arch->root = weir_toml_root(whole);
+    arch->base = NULL;
+    arch->n_bases = base->n_bases + 1;
+    return WEIR_OK;
+}
+
+static weir_status join_all(weir_arch_set *set, weir_error *error)
+{
+    for (size_t i = 0; i < set->count; i++) WEIR_TRY(join_base(set, &set->archs[i], 0, error));
+    for (size_t i = 0; i < set->count; i++) WEIR_TRY(weir_arch_check(&set->archs[i], error));
     return WEIR_OK;
 }
 
@@ -77,6 +138,7 @@ weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_err
     for (const weir_embedded_file *file = weir_arch_files; status == WEIR_OK && file->name != NULL; file++)
         status = add_arch(set, file->name, file->text, strlen(file->text), error);
     if (status == WEIR_OK && folder != NULL) status = add_folder(set, folder, error);
+    if (status == WEIR_OK) status = join_all(set, error);
     if (status != WEIR_OK) {
         weir_arch_set_close(set);
         return status;
@@ -107,18 +169,13 @@ const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory)
 
 static bool matches(const weir_arch *arch, weir_container container, const char *name)
 {
-    const weir_toml_node *const match = weir_toml_get(weir_toml_get(arch->root, "arch"), "match");
+    const weir_toml_node *const match = arch->has_match ? weir_toml_get(weir_toml_get(arch->root, "arch"), "match") : NULL;
     const weir_toml_node *const names = match != NULL ? weir_arch_choice(match, container) : NULL;
     for (size_t i = 0; names != NULL && i < weir_toml_size(names); i++) {
         const char *const text = weir_toml_string(weir_toml_at(names, i, NULL), NULL);
         if (text != NULL && strcmp(text, name) == 0) return true;
     }
     return false;
-}
-
-static void list_known(weir_buffer *out, const weir_arch_set *set)
-{
-    for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(out, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
 }
 
 weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory, weir_error *error)
@@ -134,8 +191,7 @@ weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, con
         *out = &set->archs[i];
         return weir_arch_check_refusals(*out, directory, error);
     }
-    weir_buffer known = { 0 };
-    list_known(&known, set);
+    weir_buffer       known = list_known(set);
     const weir_status status =
         weir_error_set(error, WEIR_EUNSUPPORTED, "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
                        weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none");
@@ -146,13 +202,12 @@ weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, con
 weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, const char *name, const weir_tensor_directory *directory,
                            weir_error *error)
 {
-    for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->archs[i].name, name) != 0) continue;
-        *out = &set->archs[i];
+    const size_t at = index_of(set, name);
+    if (at < set->count) {
+        *out = &set->archs[at];
         return weir_arch_check_refusals(*out, directory, error);
     }
-    weir_buffer known = { 0 };
-    list_known(&known, set);
+    weir_buffer       known = list_known(set);
     const weir_status status = weir_error_set(error, WEIR_ECONFIG, "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)",
                                               name, known.data != NULL ? known.data : "none");
     weir_buffer_free(&known);

@@ -20,12 +20,16 @@ typedef struct weir_arch {
     weir_toml            *document;
     const weir_toml_node *root;
     const char           *name; /* [arch] name  */
+    const char           *base; /* that it is not joined with yet, NULL: none */
+    int32_t               n_bases; /* that it is joined with, one on the other */
+    bool                  has_match; /* of its own: a base's is the base's */
     char                  file[256]; /* for messages */
 } weir_arch;
 
 typedef struct weir_arch_set weir_arch_set;
 
-/* The embedded files, then every *.toml of `folder` (may be NULL); a later file of the same name wins. */
+/* The embedded files, then every *.toml of `folder` (may be NULL); a later file of the same name wins. Files with a base are joined with it
+ * (weir_toml_join) once all are read. */
 WEIR_MUST_CHECK weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_error *error);
 void                        weir_arch_set_close(weir_arch_set *set);
 

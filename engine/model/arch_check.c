@@ -41,11 +41,8 @@ typedef struct member {
     unsigned    how;
 } member;
 
-static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },
-                                    { "match", FORM_LIST, DIFFERS | NEEDED },
-                                    { "prefixes", FORM_LIST, ONCE },
-                                    { "skip", FORM_LIST, DIFFERS },
-                                    { 0 } };
+static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },   { "base", FORM_TEXT, ONCE },    { "match", FORM_LIST, DIFFERS },
+                                    { "prefixes", FORM_LIST, ONCE }, { "skip", FORM_LIST, DIFFERS }, { 0 } };
 static const member shape_keys[] = { { "gguf", FORM_NAMES, ONCE },
                                      { "gguf_minus", FORM_NAMES, ONCE },
                                      { "gguf_over", FORM_NAMES, ONCE },
@@ -136,11 +133,11 @@ static bool fits(const weir_toml_node *node, form f)
 }
 
 /* "FILE:LINE: [where] ": the text of all errors begins so. */
-static const char *place(const checker *c, char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
+static const char *place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
 {
     uint32_t line = 0, column = 0;
     weir_toml_position(node, &line, &column);
-    (void)snprintf(out, (size_t)2 * TEXT_LENGTH, "%s:%u: [%s]", c->arch->file, line, where);
+    (void)snprintf(out, (size_t)2 * TEXT_LENGTH, "%s:%u: [%s]", weir_toml_name(node), line, where);
     return out;
 }
 
@@ -175,7 +172,7 @@ static weir_status unknown(const checker *c, const weir_toml_node *node, const c
                            name_list list, const void *names)
 {
     char at[2 * TEXT_LENGTH], text[80];
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'", place(c, at, node, where), what,
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'", place(at, node, where), what,
                           shown(text, name), nearest(name, list, names));
 }
 
@@ -189,14 +186,13 @@ static weir_status check_value(const checker *c, const weir_toml_node *value, co
         const char                 *key;
         const weir_toml_node *const part = weir_toml_at(value, i, &key);
         if (strcmp(key, "gguf") != 0 && strcmp(key, "hf") != 0)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  place(c, at, part, where), m->name);
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }", place(at, part, where),
+                                  m->name);
         if (!fits(part, m->form))
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s", place(c, at, part, where), m->name, key,
-                                  form_text(m->form));
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s", place(at, part, where), m->name, key, form_text(m->form));
     }
     if (differs || fits(value, m->form)) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s", place(c, at, value, where), m->name, form_text(m->form),
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s", place(at, value, where), m->name, form_text(m->form),
                           (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : "");
 }
 
@@ -206,7 +202,7 @@ static weir_status check_members(const checker *c, const weir_toml_node *table, 
     char at[2 * TEXT_LENGTH];
     if (table == NULL) return WEIR_OK;
     if (weir_toml_type_of(table) != WEIR_TOML_TABLE)
-        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s", place(c, at, table, where),
+        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s", place(at, table, where),
                               weir_toml_type_name(weir_toml_type_of(table)));
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
@@ -218,7 +214,7 @@ static weir_status check_members(const checker *c, const weir_toml_node *table, 
     }
     for (const member *m = known; m->name != NULL; m++) {
         if ((m->how & NEEDED) != 0 && weir_toml_get(table, m->name) == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing", place(c, at, table, where), m->name);
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing", place(at, table, where), m->name);
     }
     return WEIR_OK;
 }
@@ -228,7 +224,8 @@ static const char *const tables[] = { "arch", "shape", "rope", "layers", "block"
 
 static const char *text_at(const void *names, size_t index) { return ((const char *const *)names)[index]; }
 
-static weir_status check_tables(const checker *c)
+/* Those that the file has. */
+static weir_status check_own_tables(const checker *c)
 {
     for (size_t i = 0; i < weir_toml_size(c->arch->root); i++) {
         const char                 *key;
@@ -239,9 +236,14 @@ static weir_status check_tables(const checker *c)
                                   nearest(key, text_at, tables));
         const weir_toml_type wanted = strcmp(key, "refuse") == 0 ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
         if (weir_toml_type_of(table) != wanted)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s must be %s", place(c, at, table, key),
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s must be %s", place(at, table, key),
                                   wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table");
     }
+    return WEIR_OK;
+}
+
+static weir_status check_all_tables(const checker *c)
+{
     for (size_t k = 0; tables[k] != NULL; k++) {
         const bool may_miss = strcmp(tables[k], "rope") == 0 || strcmp(tables[k], "refuse") == 0;
         if (!may_miss && weir_toml_get(c->arch->root, tables[k]) == NULL)
@@ -273,9 +275,9 @@ static weir_status check_reference(const checker *c, const weir_toml_node *node,
     }
     (void)weir_printable(text, sizeof text, other, length);
     if (is_below)
-        return weir_error_set(c->error, WEIR_ECONFIG, "%s %s refers to %s, which must stand above it", place(c, at, node, "shape"), name,
+        return weir_error_set(c->error, WEIR_ECONFIG, "%s %s refers to %s, which must stand above it", place(at, node, "shape"), name,
                               text);
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs", place(c, at, node, "shape"), text, name);
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs", place(at, node, "shape"), text, name);
 }
 
 /* "SHAPE" or "SHAPE / SHAPE". */
@@ -330,7 +332,7 @@ static weir_status check_layers(const checker *c)
         if (strcmp(key, "pattern") == 0) {
             if (weir_toml_type_of(node) != WEIR_TOML_ARRAY || weir_toml_size(node) == 0 || !all_children(node, MAX_PATTERN, is_text))
                 return weir_error_set(c->error, WEIR_ECONFIG, "%s pattern: must be a list of 1 to %d names of blocks",
-                                      place(c, at, node, "layers"), (int)MAX_PATTERN);
+                                      place(at, node, "layers"), (int)MAX_PATTERN);
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
             WEIR_TRY(check_members(c, node, "layers] [mask", mask_keys));
@@ -371,13 +373,13 @@ static weir_status check_option(const checker *c, const weir_toml_node *value, c
     if (weir_toml_type_of(value) == WEIR_TOML_TABLE) {
         const weir_toml_node *const gguf = weir_toml_get(value, "gguf"), *const hf = weir_toml_get(value, "hf");
         if (weir_toml_size(value) != (size_t)(gguf != NULL) + (size_t)(hf != NULL))
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  place(c, at, value, where), option->name);
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }", place(at, value, where),
+                                  option->name);
         if (gguf != NULL) WEIR_TRY(check_option(c, gguf, where, option));
         return hf != NULL ? check_option(c, hf, where, option) : WEIR_OK;
     }
     if (weir_coda_option_set(&nowhere, option, value, c->error) == WEIR_OK) return WEIR_OK;
-    return weir_error_prefix(c->error, WEIR_ECONFIG, "%s", place(c, at, value, where));
+    return weir_error_prefix(c->error, WEIR_ECONFIG, "%s", place(at, value, where));
 }
 
 static weir_status check_differential(const checker *c, const weir_toml_node *block, const char *where, bool has_memory)
@@ -454,8 +456,7 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     else if (is_per_layer(slot) != is_per_layer(other))
         wrong = "belongs to layers where this one does not, or the other way round";
     if (wrong == NULL) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s", place(c, at, node, "tensor"), slot, shown(text, other),
-                          wrong);
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s", place(at, node, "tensor"), slot, shown(text, other), wrong);
 }
 
 static weir_status check_tensors(const checker *c)
@@ -483,16 +484,28 @@ static weir_status check_refuse(const checker *c)
         char                        at[2 * TEXT_LENGTH];
         WEIR_TRY(check_members(c, rule, "refuse", refuse_keys));
         if (weir_toml_get(rule, "gguf") == NULL && weir_toml_get(rule, "hf") == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH", place(c, at, rule, "refuse"));
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH", place(at, rule, "refuse"));
     }
+    return WEIR_OK;
+}
+
+weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
+{
+    const checker               c = { .arch = arch, .error = error };
+    const weir_toml_node *const table = weir_toml_get(arch->root, "arch");
+    char                        at[2 * TEXT_LENGTH];
+    WEIR_TRY(check_own_tables(&c));
+    if (table == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
+    WEIR_TRY(check_members(&c, table, "arch", arch_keys));
+    if (weir_toml_get(table, "match") == NULL && weir_toml_get(table, "base") == NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s match is missing", place(at, table, "arch"));
     return WEIR_OK;
 }
 
 weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
 {
     const checker c = { .arch = arch, .error = error };
-    WEIR_TRY(check_tables(&c));
-    WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "arch"), "arch", arch_keys));
+    WEIR_TRY(check_all_tables(&c));
     WEIR_TRY(check_shape(&c));
     WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
     WEIR_TRY(check_blocks(&c));

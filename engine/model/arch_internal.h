@@ -2,7 +2,9 @@
 #pragma once
 #include "engine/model/arch.h"
 
-/* arch_check.c: every table, key and type of an arch file, before anything reads it. ECONFIG names the line and the nearest known name. */
+/* arch_check.c: every table, key and type of an arch file, before anything reads it. ECONFIG names the line and the nearest known name. The head is
+ * what a file says of itself: checked before it is joined with its base, the rest afterwards. */
+WEIR_MUST_CHECK weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_arch_check(const weir_arch *arch, weir_error *error);
 
 /* Which of the mixers with the options of engine/model/coda_options.h a [block.NAME] has; NULL: another one. */

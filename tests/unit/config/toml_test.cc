@@ -10,7 +10,10 @@ struct Document {
     weir_toml  *toml = nullptr;
     weir_error  error = {};
     weir_status status;
-    explicit Document(const std::string &text) { status = weir_toml_parse(&toml, text.data(), text.size(), "t.toml", &error); }
+    explicit Document(const std::string &text, const char *name = "t.toml")
+    {
+        status = weir_toml_parse(&toml, text.data(), text.size(), name, &error);
+    }
     ~Document() { weir_toml_close(toml); }
     Document(const Document &) = delete;
     const weir_toml_node *get(const char *key) const { return weir_toml_get(weir_toml_root(toml), key); }
@@ -171,4 +174,60 @@ TEST(Toml, HostileTextIsRefused)
                        "a = 1")
                   .status,
               WEIR_OK);
+}
+
+/* Text of a member of a table of the document; "": there is none. */
+static std::string text_at(const weir_toml *toml, const char *table, const char *key)
+{
+    const char *const text = weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_root(toml), table), key), nullptr);
+    return text != nullptr ? text : "";
+}
+
+TEST(Toml, JoinedDocumentsTakeWhatTheyLackFromTheirBase)
+{
+    weir_toml *toml = nullptr;
+    {
+        Document base("[a]\nx = 'bx'\ny = 'by'\nt = { p = 'bp', q = 'bq' }\n[b]\nz = 'bz'\n[[l]]\nn = 'first'\n[c]\nw = 'bw'\n",
+                      "base.toml");
+        Document own("[a]\nn = 'new'\ny = 'own'\nt = { p = 'op' }\n[[l]]\nn = 'second'\n[[l]]\nn = 'third'\n[d]\nv = 'ov'\nc = 7\n",
+                     "own.toml");
+        ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr), WEIR_OK);
+    }
+    EXPECT_EQ(text_at(toml, "a", "x"), "bx");
+    EXPECT_EQ(text_at(toml, "a", "y"), "own");
+    EXPECT_EQ(text_at(toml, "a", "n"), "new");
+    EXPECT_EQ(text_at(toml, "b", "z"), "bz");
+    EXPECT_EQ(text_at(toml, "c", "w"), "bw");
+    EXPECT_EQ(text_at(toml, "d", "v"), "ov");
+    const weir_toml_node *const a = weir_toml_get(weir_toml_root(toml), "a");
+    EXPECT_EQ(weir_toml_size(weir_toml_get(a, "t")), 1u) << "an entry is taken whole";
+    std::string order, list;
+    for (size_t i = 0; i < weir_toml_size(a); i++) {
+        const char *key = nullptr;
+        (void)weir_toml_at(a, i, &key);
+        order += std::string(key) + " ";
+    }
+    EXPECT_EQ(order, "x y t n ");
+    const weir_toml_node *const l = weir_toml_get(weir_toml_root(toml), "l");
+    for (size_t i = 0; i < weir_toml_size(l); i++)
+        list += std::string(weir_toml_string(weir_toml_get(weir_toml_at(l, i, nullptr), "n"), nullptr)) + " ";
+    EXPECT_EQ(list, "first second third ");
+    uint32_t line = 0, column = 0;
+    weir_toml_position(weir_toml_get(a, "y"), &line, &column);
+    EXPECT_EQ(line, 3u);
+    EXPECT_STREQ(weir_toml_name(weir_toml_get(a, "y")), "own.toml");
+    EXPECT_STREQ(weir_toml_name(weir_toml_get(a, "x")), "base.toml");
+    weir_toml_close(toml);
+}
+
+TEST(Toml, WhatIsOfAnotherTypeIsNotJoined)
+{
+    Document   base("a = 1\n[b]\nx = 1\n[[c]]\nx = 1\n"), own("[a]\nx = 'own'\n[[b]]\ny = 1\n[c]\nx = 'own'\n");
+    weir_toml *toml = nullptr;
+    ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr), WEIR_OK);
+    EXPECT_EQ(text_at(toml, "a", "x"), "own");
+    EXPECT_EQ(weir_toml_type_of(weir_toml_get(weir_toml_root(toml), "b")), WEIR_TOML_ARRAY);
+    EXPECT_EQ(weir_toml_size(weir_toml_get(weir_toml_root(toml), "b")), 1u);
+    EXPECT_EQ(text_at(toml, "c", "x"), "own");
+    weir_toml_close(toml);
 }

@@ -114,8 +114,7 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
     /* The ring holds 256 tokens; lambda is 0 in single precision, so nothing is subtracted. */
     Settings settings = { "model.arch=quiet", "model.arch_dir=" + (folder_ / "archs") };
     std::filesystem::create_directories(folder_ / "archs");
-    std::string arch =
-        support::with(support::read_file("configs/arch/llama-coda.toml"), "name     = \"llama-coda\"", "name     = \"quiet\"");
+    std::string arch = support::with(support::read_file("configs/arch/llama-coda.toml"), "name = \"llama-coda\"", "name = \"quiet\"");
     support::write_file(folder_ / "archs/quiet.toml", support::with(arch, "theta             = 0.0", "lambda_bias = -200"));
     const auto base = logits(plain, {}), got = logits(plain, settings);
     ASSERT_EQ(got.size(), base.size());

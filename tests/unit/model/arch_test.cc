@@ -328,6 +328,108 @@ TEST(Arch, LayersWithoutKv)
     EXPECT_FALSE(last_logits(&engine).empty());
 }
 
+/* ---- bases ------------------------------------------------------------------------------------------------------------------ */
+class ArchBase : public ::testing::Test {
+  protected:
+    ArchBase() { std::filesystem::create_directories(folder_ / "archs"); }
+    void write(const std::string &name, const std::string &text) { write_file(folder_ / ("archs/" + name + ".toml"), text); }
+    /* "": the checkpoint can be planned. */
+    std::string why(const Settings &more = {})
+    {
+        Settings settings = more;
+        settings.push_back("model.arch_dir=" + (folder_ / "archs"));
+        return engine_.plan(golden("qwen3"), settings) == WEIR_OK ? "" : engine_.text();
+    }
+    Folder folder_;
+    Engine engine_;
+};
+
+TEST_F(ArchBase, AFileSaysWhatDiffers)
+{
+    write("acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n");
+    write("b", "[arch]\nname = \"b\"\nbase = \"a\"\n[block.attn]\nmixer = \"attention\"\nrope = \"half_split\"\nqk_norm = true\n");
+    write("a", "[arch]\nname = \"a\"\nbase = \"acme\"\n[block.attn]\nmixer = \"attention\"\nrope = \"half_split\"\n");
+    Engine known;
+    ASSERT_EQ(known.open(golden("qwen3")), WEIR_OK) << known.text();
+    EXPECT_STREQ(weir_model_arch(weir_engine_model(known.get())), "qwen3");
+    for (const char *const arch : { "acme", "b", "a" }) {
+        const Settings settings = { "model.arch_dir=" + (folder_ / "archs"), std::string("model.arch=") + arch };
+        ASSERT_EQ(engine_.open(golden("qwen3"), settings), WEIR_OK) << engine_.text();
+        EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), arch);
+        EXPECT_EQ(last_logits(&engine_) == last_logits(&known), arch != std::string("a")) << arch;
+    }
+    ASSERT_EQ(engine_.open(golden("qwen3"), { "model.arch_dir=" + (folder_ / "archs") }), WEIR_OK) << engine_.text();
+    EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), "qwen3") << "a base's match is the base's";
+    write("acme", "[arch]\nname = \"acme\"\nbase = \"qwen3\"\nmatch = { hf = [\"acme\"] }\n");
+    copy_checkpoint(folder_, "qwen3");
+    change_config(folder_, "\"model_type\": \"qwen3\"", "\"model_type\": \"acme\"");
+    ASSERT_EQ(engine_.open(folder_.path(), { "model.arch_dir=" + (folder_ / "archs") }), WEIR_OK) << engine_.text();
+    EXPECT_STREQ(weir_model_arch(weir_engine_model(engine_.get())), "acme");
+}
+
+TEST_F(ArchBase, WhatABaseRefusesIsRefused)
+{
+    write("acme",
+          "[arch]\nname = \"acme\"\nbase = \"qwen3\"\n[[refuse]]\nhf = \"model_type\"\nunless = \"other\"\nbecause = \"it is a test\"\n");
+    EXPECT_SAYS(why({ "model.arch=acme" }), "it is a test");
+    copy_checkpoint(folder_, "qwen3");
+    change_config(folder_, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
+    change_config(folder_, "\"model_type\": \"qwen3\"", "\"model_type\": \"other\"");
+    EXPECT_EQ(engine_.plan(folder_.path(), { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" }), WEIR_EUNSUPPORTED);
+    EXPECT_SAYS(engine_.text(), "SwiGLU");
+}
+
+TEST_F(ArchBase, FaultsAreNamedWhereTheyStand)
+{
+    const std::string head = "[arch]\nname = \"acme\"\n";
+    write("acme", head + "base = \"qwen5\"\n");
+    EXPECT_SAYS(why(), "acme.toml:3: [arch] base = \"qwen5\": not known; known are ");
+    EXPECT_SAYS(why(), "qwen35");
+    write("acme", head + "base = 7\n");
+    EXPECT_SAYS(why(), "acme.toml:3: [arch] base: must be a text");
+    write("acme", head);
+    EXPECT_SAYS(why(), "acme.toml:1: [arch] match is missing");
+    write("acme", "[block.attn]\nmixer = \"attention\"\n");
+    EXPECT_SAYS(why(), "acme.toml: table [arch] is missing");
+    write("acme", head + "base = \"qwen3\"\n[block.attn]\nmixer = \"attention\"\nqk_nrom = true\n");
+    EXPECT_SAYS(why(), "acme.toml:6: [block.attn] unknown key 'qk_nrom'; the nearest is 'qk_norm'");
+    write("acme", head + "base = \"qwen3\"\n[layers]\npattern = [\"gdn\"]\n");
+    EXPECT_SAYS(why(), "acme.toml:5: [layers] unknown block 'gdn'; the nearest is 'attn'");
+    write("acme", head + "base = \"qwen3\"\n[colours]\nred = 1\n");
+    EXPECT_SAYS(why(), "acme.toml: unknown table [colours]");
+    write("acme", head + "base = \"qwen3\"\n[ffn]\nkind = 7\n");
+    EXPECT_SAYS(why(), "acme.toml:5: [ffn] kind: must be a text");
+    /* A base that is broken itself is what is wrong. */
+    write("acme", head + "base = \"broken\"\n");
+    write("broken", replaced(replaced(read_file("configs/arch/qwen3.toml"), "name     = \"qwen3\"", "name = \"broken\""), "qk_norm = true",
+                             "qk_nrom = true"));
+    EXPECT_SAYS(why(), "broken.toml:");
+    EXPECT_SAYS(why(), "unknown key 'qk_nrom'");
+}
+
+TEST_F(ArchBase, CirclesAndTowersAreRefused)
+{
+    write("acme", "[arch]\nname = \"acme\"\nbase = \"acme\"\n");
+    EXPECT_SAYS(why(), "in a circle");
+    write("acme", "[arch]\nname = \"acme\"\nbase = \"other\"\n");
+    write("other", "[arch]\nname = \"other\"\nbase = \"acme\"\n");
+    EXPECT_SAYS(why(), "in a circle");
+    std::filesystem::remove(folder_ / "archs/acme.toml");
+    std::filesystem::remove(folder_ / "archs/other.toml");
+    /* Read from the top, and from the foot: the same. */
+    for (const bool is_up : { false, true }) {
+        std::string below = "qwen3";
+        for (int i = 0; i < 5; i++) {
+            const std::string name = std::string("tower") + static_cast<char>(is_up ? 'a' + i : 'z' - i);
+            write(name, "[arch]\nname = \"" + name + "\"\nbase = \"" + below + "\"\n");
+            if (i == 3) EXPECT_EQ(why({ "model.arch=" + name }), "");
+            below = name;
+        }
+        EXPECT_SAYS(why(), "more than 4 bases stand on each other");
+        for (const auto &file : std::filesystem::directory_iterator(folder_ / "archs")) std::filesystem::remove(file.path());
+    }
+}
+
 struct Fault {
     const char *name, *from, *to, *says;
 };
