@@ -65,9 +65,11 @@ static const member block_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
                                      { "window", FORM_FLAG, DIFFERS },
                                      { "tiled_heads", FORM_FLAG, DIFFERS },
                                      { 0 } };
-static const member differential_keys[] = {
-    { "mixer", FORM_TEXT, DIFFERS }, { "rope", FORM_TEXT, DIFFERS }, { "qk_norm", FORM_FLAG, DIFFERS }, { 0 }
-};
+static const member differential_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
+                                            { "rope", FORM_TEXT, DIFFERS },
+                                            { "q_gate", FORM_FLAG, DIFFERS },
+                                            { "qk_norm", FORM_FLAG, DIFFERS },
+                                            { 0 } };
 static const member ffn_keys[] = { { "kind", FORM_TEXT, NEEDED }, { 0 } };
 static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
                                       { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },

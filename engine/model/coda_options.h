@@ -37,7 +37,8 @@ extern "C" {
     REAL(novelty, -2, 2, 0.70)                 /* and below which a row is new */                                                          \
     REAL(gate_bias, -1e4, 1e4, -2)             /* this and the next: of parameters that the checkpoint does not have */                    \
     REAL(rate_logit, -1e4, 1e4, -3)                                                                                                        \
-    FLAG(gated, true)                          /* false: every row passes with gate 1 */                                                   \
+    FLAG(differential, true)                   /* false: plain attention */                                                                \
+    WORD(gate, "learned constant value_norm", 0) /* constant: 1, and every row passes; value_norm: blocks/coda_gates.h */                   \
     FLAG(refresh, false)                       /* a row that matches replaces what it matches */                                           \
     FLAG(found, true)                          /* the first row of a prototype becomes it, whatever the rate */                            \
     WORD(candidates, "fixed compat", 0)        /* compat: in the order of the published package */                                         \
@@ -59,6 +60,7 @@ typedef struct weir_coda_options {
 } weir_coda_options;
 
 enum { WEIR_HEAD_NORM_FULL, WEIR_HEAD_NORM_IDENTITY };
+enum { WEIR_CODA_GATE_LEARNED, WEIR_CODA_GATE_CONSTANT, WEIR_CODA_GATE_VALUE_NORM };
 enum { WEIR_CANDIDATES_FIXED, WEIR_CANDIDATES_COMPAT };
 enum { WEIR_BAND_BY_ROPE, WEIR_BAND_UPPER_HALF, WEIR_BAND_SLOW_PAIRS };
 enum { WEIR_START_ZEROS, WEIR_START_NOISE };

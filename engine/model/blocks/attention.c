@@ -171,16 +171,7 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                              .sinks = step->sinks,
                                                              .lse = step->watches != NULL ? step->lse : NULL }));
     if (step->watches != NULL) WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
-    if (options->q_gate)
-        WEIR_TRY(weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = out,
-                                                                            .gate = q + hd,
-                                                                            .n_rows = n,
-                                                                            .n_heads = shape->n_heads,
-                                                                            .dim = hd,
-                                                                            .x_stride = o_row,
-                                                                            .x_head_stride = hd,
-                                                                            .gate_stride = q_row,
-                                                                            .gate_head_stride = q_head }));
+    WEIR_TRY(weir_heads_gate(shape, options, step, out, q));
     return weir_heads_out(shape, &w->heads, step, out);
 }
 

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/model/blocks/coda_gates.h"
 #include "engine/model/blocks/differential.h"
 #include "kernels/abi/coda_check.h"
 
@@ -25,6 +26,7 @@ static int64_t kv_heads(const weir_shape *shape, const weir_block_options *optio
     return shape->n_kv_heads;
 }
 static double gate_bias(const weir_block_options *options) { return options->coda.gate_bias; }
+static bool   learns_gates(const weir_block_options *options) { return options->coda.gate == WEIR_CODA_GATE_LEARNED; }
 static double rate_logit(const weir_block_options *options) { return options->coda.rate_logit; }
 
 static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential),
@@ -33,13 +35,15 @@ static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential
                                      .rows = weir_heads_one,
                                      .cols = weir_heads_model,
                                      .offset = offsetof(weights, write),
-                                     .optional = true },
+                                     .optional = true,
+                                     .wanted = learns_gates },
                                    { .name = "coda.write_bias",
                                      .kind = WEIR_SLOT_VECTOR,
                                      .rows = weir_heads_one,
                                      .cols = weir_heads_one,
                                      .offset = offsetof(weights, write_bias),
                                      .optional = true,
+                                     .wanted = learns_gates,
                                      .initial = gate_bias },
                                    { .name = "coda.rate",
                                      .kind = WEIR_SLOT_VECTOR,
@@ -53,13 +57,22 @@ static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential
 static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
 
 /* ---- states --------------------------------------------------------------------------------------------------------- */
-static weir_coda_band band_of(const weir_block_options *options)
+/* By RoPE, half of a head that turns slowly or not at all: where at most half of it is turned, the upper half stands still. */
+static weir_coda_band band_of(const weir_shape *shape, const weir_block_options *options)
 {
+    const bool is_still = 2 * shape->rotary_dim <= shape->head_dim;
     switch (options->coda.band) {
     case WEIR_BAND_UPPER_HALF: return WEIR_CODA_UPPER_HALF;
     case WEIR_BAND_SLOW_PAIRS: return WEIR_CODA_SLOW_PAIRS;
-    default: return options->rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
+    default: return is_still || options->rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
     }
+}
+
+/* Halves turned in pairs across more than half of a head, but not all of it: neither half is slow. */
+static bool has_no_band(const weir_shape *shape, const weir_block_options *options)
+{
+    return options->coda.band == WEIR_BAND_BY_ROPE && options->coda.landmarks_summary > 0 && options->rope == WEIR_ROPE_HALF_SPLIT &&
+           2 * shape->rotary_dim > shape->head_dim && shape->rotary_dim < shape->head_dim;
 }
 
 /* Without its rates. */
@@ -80,11 +93,11 @@ static weir_coda_layer layer_of(const weir_shape *shape, const weir_block_option
                               .summary_gate = (float)o->summary_gate,
                               .hit = (float)o->match,
                               .novelty = (float)o->novelty,
-                              .is_gated = o->gated,
+                              .is_gated = o->gate != WEIR_CODA_GATE_CONSTANT,
                               .refreshes = o->refresh,
                               .founds = o->found,
                               .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
-                              .band = band_of(options),
+                              .band = band_of(shape, options),
                               .format = options->state_format };
 }
 
@@ -93,13 +106,27 @@ static const char *reject(const weir_shape *shape, const weir_block_options *opt
     const weir_coda_layer layer = layer_of(shape, options);
     if (layer.format != WEIR_KV_F32 && layer.format != WEIR_KV_F16 && layer.format != WEIR_KV_BF16)
         return "its memory holds rows in f32, f16 or bf16, keys and values alike: set kv.format to one of these";
-    return weir_coda_reject(&layer);
+    if (has_no_band(shape, options))
+        return "RoPE turns more than half of each head, but not all of it: band = \"by_rope\" finds no slow half; name the band of the "
+               "prototypes";
+    const char *const why = weir_differential_reject(options);
+    return why != NULL ? why : weir_coda_reject(&layer);
+}
+
+/* Behind the kernel's state. */
+enum { LEVEL_ELEMENTS = 16 };
+
+/* Mean length of values, which gates that come from them are measured by; NULL: there are none. */
+static float *level_of(const weir_coda_layer *layer, const weir_block_options *options, void *memory)
+{
+    return options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? (float *)((char *)memory + weir_coda_view(layer, NULL).bytes) : NULL;
 }
 
 static int64_t state_elements(const weir_shape *shape, const weir_block_options *options)
 {
     const weir_coda_layer layer = layer_of(shape, options);
-    return (int64_t)(weir_coda_view(&layer, NULL).bytes / sizeof(float));
+    return (int64_t)(weir_coda_view(&layer, NULL).bytes / sizeof(float)) +
+           (options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? LEVEL_ELEMENTS : 0);
 }
 
 static int64_t block_rows(const weir_block_options *options) { return options->coda.block_rows; }
@@ -140,7 +167,9 @@ static bool is_state(const weir_shape *shape, const weir_block_options *options,
 {
     const weir_coda_layer layer = layer_of(shape, options);
     const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
-    return n_tokens > 0 && state.head->position == n_tokens && weir_coda_problem(&layer, memory) == NULL;
+    const float *const    level = level_of(&layer, options, (void *)(uintptr_t)memory);
+    return n_tokens > 0 && state.head->position == n_tokens && weir_coda_problem(&layer, memory) == NULL &&
+           (level == NULL || weir_gates_is_mean(*level));
 }
 
 static int32_t used_slots(const weir_coda_state *state, int64_t first, int64_t n)
@@ -222,7 +251,7 @@ static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segm
 {
     const weir_coda_state state = weir_coda_view(&p->layer, NULL);
     const int64_t         heads = p->layer.n_kv_heads, n_block = block_pages(least(n_rows, p->options->coda.block_rows));
-    cursor                c = { base, (size_t)weir_differential_elements(p->shape, n_rows) * sizeof(float) };
+    cursor                c = { base, (size_t)weir_differential_elements(p->shape, p->options, n_rows) * sizeof(float) };
     p->gates = place(&c, n_rows, sizeof *p->gates);
     p->rates = place(&c, heads, sizeof *p->rates);
     p->writes = place(&c, n_segments, sizeof *p->writes);
@@ -241,7 +270,7 @@ static int64_t scratch_elements(const weir_shape *shape, const weir_block_option
 static weir_status project_gates(const memory_pass *p, const weights *w)
 {
     const int64_t d = p->shape->d_model;
-    if (!p->layer.is_gated) return WEIR_OK;
+    if (!learns_gates(p->options)) return WEIR_OK;
     if (w->write == NULL) {
         for (int64_t i = 0; !p->plans && i < p->step->n_rows; i++) p->gates[i] = w->write_bias[0];
         return WEIR_OK;
@@ -256,9 +285,19 @@ static weir_status project_gates(const memory_pass *p, const weights *w)
                              .outputs = { { .weight = w->write, .dst = p->gates, .dst_stride = 1, .bias = w->write_bias } } });
 }
 
+static void find_gates(const memory_pass *p, const weir_coda_segment *segment)
+{
+    float *const  level = level_of(&p->layer, p->options, segment->state);
+    const int64_t width = p->layer.n_kv_heads * p->layer.head_dim, first = segment->first_row;
+    if (level == NULL) return;
+    weir_gates_of_values(p->gates + first, level, p->rows.v + first * width, segment->n_rows, width,
+                         weir_coda_view(&p->layer, segment->state).head->position, p->layer.window);
+}
+
 static weir_status write_rows(const memory_pass *p, const weir_coda_segment *segments, int64_t n)
 {
     const int64_t width = p->layer.n_kv_heads * p->layer.head_dim;
+    for (int64_t i = 0; !p->plans && i < n; i++) find_gates(p, &segments[i]);
     return weir_coda_write(p->step->stream, &(weir_coda_write_args){ .k = p->rows.k,
                                                                      .v = p->rows.v,
                                                                      .gates = p->gates,
@@ -272,7 +311,7 @@ static weir_status write_rows(const memory_pass *p, const weir_coda_segment *seg
 
 static weir_status attend(const memory_pass *p, const weir_kv_segment *segments, int64_t n)
 {
-    weir_attention_args args = weir_differential_attention(p->shape, &p->rows);
+    weir_attention_args args = weir_differential_attention(p->shape, p->options, &p->rows);
     args.segments = segments;
     args.n_segments = n;
     args.k_format = args.v_format = p->layer.format;
@@ -383,7 +422,7 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                .options = options,
                                .step = step,
                                .layer = layer_of(shape, options),
-                               .rows = weir_differential_place(shape, step),
+                               .rows = weir_differential_place(shape, options, step),
                                .plans = weir_stream_is_planning(step->stream) };
     (void)lay_out(&p, (char *)step->scratch, step->n_rows, step->n_segments);
     for (int64_t h = 0; !p.plans && h < shape->n_kv_heads; h++) p.rates[h] = 1.0f / (1.0f + expf(-w->rate_logits[h]));
@@ -393,6 +432,8 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     for (int64_t i = 0; i < step->n_rounds; i++) WEIR_TRY(run_round(&p, &step->rounds[i]));
     return weir_differential_out(shape, options, &w->differential, step, &p.rows);
 }
+
+weir_coda_layer weir_block_coda_layer(const weir_shape *shape, const weir_block_options *options) { return layer_of(shape, options); }
 
 const weir_block weir_block_coda = {
     .name = "coda",

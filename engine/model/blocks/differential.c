@@ -15,7 +15,11 @@ int64_t weir_differential_pairs(const weir_shape *shape, const weir_block_option
     return shape->head_dim / 2;
 }
 
-bool   weir_differential_with_norm(const weir_block_options *options) { return options->coda.head_norm == WEIR_HEAD_NORM_FULL; }
+bool weir_differential_is_on(const weir_block_options *options) { return options->coda.differential; }
+bool weir_differential_with_norm(const weir_block_options *options)
+{
+    return options->coda.differential && options->coda.head_norm == WEIR_HEAD_NORM_FULL;
+}
 double weir_differential_lambda_bias(const weir_block_options *options) { return options->coda.lambda_bias; }
 double weir_differential_theta(const weir_block_options *options) { return options->coda.theta; }
 double weir_differential_norm(const weir_block_options *options)
@@ -24,21 +28,30 @@ double weir_differential_norm(const weir_block_options *options)
     return 1.0;
 }
 
-int64_t weir_differential_elements(const weir_shape *shape, int64_t n_rows)
+const char *weir_differential_reject(const weir_block_options *options)
 {
-    return n_rows * (5 * shape->n_heads * shape->head_dim + 2 * shape->n_kv_heads * shape->head_dim + shape->n_heads);
+    return options->coda.differential && options->q_gate
+               ? "differential attention has no output gate: q_gate goes with plain attention only"
+               : NULL;
 }
 
-weir_differential_rows weir_differential_place(const weir_shape *shape, const weir_step *step)
+int64_t weir_differential_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows)
 {
-    const int64_t          n = step->n_rows, q_row = shape->n_heads * shape->head_dim, kv_row = shape->n_kv_heads * shape->head_dim;
+    const int64_t width = weir_heads_width(shape, options);
+    const int64_t projected = weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options);
+    return n_rows * (projected + (options->coda.differential ? 4 * width + shape->n_heads : width));
+}
+
+weir_differential_rows weir_differential_place(const weir_shape *shape, const weir_block_options *options, const weir_step *step)
+{
+    const int64_t          n = step->n_rows, width = weir_heads_width(shape, options), kv_row = weir_heads_kv_width(shape, options);
     weir_differential_rows rows = { .q = step->scratch };
-    rows.k = rows.q + n * q_row;
+    rows.k = rows.q + n * weir_heads_q_width(shape, options);
     rows.v = rows.k + n * kv_row;
-    rows.doubled = rows.v + n * kv_row;
-    rows.attended = rows.doubled + 2 * n * q_row;
-    rows.lambda = rows.attended + 2 * n * q_row;
-    rows.end = rows.lambda + n * shape->n_heads;
+    rows.attended = rows.v + n * kv_row;
+    if (!options->coda.differential) return rows;
+    rows.doubled = rows.attended + 2 * n * width;
+    rows.lambda = rows.doubled + 2 * n * width;
     return rows;
 }
 
@@ -62,9 +75,10 @@ weir_status weir_differential_project(const weir_shape *shape, const weir_block_
                                       const weir_step *step, const weir_differential_rows *rows)
 {
     WEIR_TRY(weir_heads_project(shape, options, &w->heads, step, rows->q, rows->k, rows->v));
-    WEIR_TRY(project_lambda(shape, w, step, rows->lambda));
-    WEIR_TRY(weir_heads_turn(shape, options, step, rows->q, shape->n_heads, shape->head_dim));
+    WEIR_TRY(weir_heads_turn(shape, options, step, rows->q, shape->n_heads, weir_heads_q_width(shape, options) / shape->n_heads));
     WEIR_TRY(weir_heads_turn(shape, options, step, rows->k, shape->n_kv_heads, shape->head_dim));
+    if (!options->coda.differential) return WEIR_OK;
+    WEIR_TRY(project_lambda(shape, w, step, rows->lambda));
     return weir_coda_queries(step->stream, &(weir_coda_queries_args){ .dst = rows->doubled,
                                                                       .q = rows->q,
                                                                       .theta = w->theta,
@@ -75,24 +89,30 @@ weir_status weir_differential_project(const weir_shape *shape, const weir_block_
                                                                       .q_stride = shape->n_heads * shape->head_dim });
 }
 
-weir_attention_args weir_differential_attention(const weir_shape *shape, const weir_differential_rows *rows)
+weir_attention_args weir_differential_attention(const weir_shape *shape, const weir_block_options *options,
+                                                const weir_differential_rows *rows)
 {
-    const int64_t hd = shape->head_dim, width = 2 * shape->n_heads * hd;
+    const int64_t hd = shape->head_dim, n_heads = options->coda.differential ? 2 * shape->n_heads : shape->n_heads;
+    const int64_t q_row = options->coda.differential ? n_heads * hd : weir_heads_q_width(shape, options);
     return (weir_attention_args){ .out = rows->attended,
-                                  .q = rows->doubled,
-                                  .n_heads = 2 * shape->n_heads,
+                                  .q = options->coda.differential ? rows->doubled : rows->q,
+                                  .n_heads = n_heads,
                                   .n_kv_heads = shape->n_kv_heads,
                                   .key_dim = hd,
                                   .value_dim = hd,
-                                  .q_stride = width,
-                                  .q_head_stride = hd,
-                                  .out_stride = width,
+                                  .q_stride = q_row,
+                                  .q_head_stride = q_row / n_heads,
+                                  .out_stride = n_heads * hd,
                                   .scale = 1.0f / sqrtf((float)hd) };
 }
 
 weir_status weir_differential_out(const weir_shape *shape, const weir_block_options *options, const weir_differential *w,
                                   const weir_step *step, const weir_differential_rows *rows)
 {
+    if (!options->coda.differential) {
+        WEIR_TRY(weir_heads_gate(shape, options, step, rows->attended, rows->q));
+        return weir_heads_out(shape, &w->heads, step, rows->attended);
+    }
     WEIR_TRY(weir_coda_combine(step->stream, &(weir_coda_combine_args){ .dst = rows->q,
                                                                         .src = rows->attended,
                                                                         .lambda = rows->lambda,

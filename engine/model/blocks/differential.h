@@ -1,5 +1,6 @@
 /* engine/model/blocks/differential.h - differential attention (Ye et al. 2024) as CoDA-GQA-L has it, over whatever keys and values its mixers keep:
- * signal - lambda * noise, where the noise comes from the same query turned by angles of its head. */
+ * signal - lambda * noise, where the noise comes from the same query turned by angles of its head. With differential = false plain attention, whose
+ * queries ask once, with the output gate that models with q_gate have. */
 #pragma once
 #include "engine/model/blocks/heads.h"
 
@@ -15,6 +16,7 @@ typedef struct weir_differential {
 
 int64_t weir_differential_heads(const weir_shape *shape, const weir_block_options *options);
 int64_t weir_differential_pairs(const weir_shape *shape, const weir_block_options *options);
+bool    weir_differential_is_on(const weir_block_options *options);
 bool    weir_differential_with_norm(const weir_block_options *options);
 double  weir_differential_lambda_bias(const weir_block_options *options);
 double  weir_differential_theta(const weir_block_options *options);
@@ -28,13 +30,15 @@ double  weir_differential_norm(const weir_block_options *options);
           .rows = weir_differential_heads,                                                                                                 \
           .cols = weir_heads_model,                                                                                                        \
           .offset = offsetof(type, differential.lambda),                                                                                   \
-          .optional = true },                                                                                                              \
+          .optional = true,                                                                                                                \
+          .wanted = weir_differential_is_on },                                                                                             \
         { .name = "coda.lambda_bias",                                                                                                      \
           .kind = WEIR_SLOT_VECTOR,                                                                                                        \
           .rows = weir_differential_heads,                                                                                                 \
           .cols = weir_heads_one,                                                                                                          \
           .offset = offsetof(type, differential.lambda_bias),                                                                              \
           .optional = true,                                                                                                                \
+          .wanted = weir_differential_is_on,                                                                                               \
           .initial = weir_differential_lambda_bias },                                                                                      \
         { .name = "coda.theta",                                                                                                            \
           .kind = WEIR_SLOT_VECTOR,                                                                                                        \
@@ -42,6 +46,7 @@ double  weir_differential_norm(const weir_block_options *options);
           .cols = weir_differential_pairs,                                                                                                 \
           .offset = offsetof(type, differential.theta),                                                                                    \
           .optional = true,                                                                                                                \
+          .wanted = weir_differential_is_on,                                                                                               \
           .initial = weir_differential_theta },                                                                                            \
     {                                                                                                                                      \
         .name = "coda.head_norm", .kind = WEIR_SLOT_VECTOR, .rows = weir_heads_dim, .cols = weir_heads_one,                                \
@@ -49,23 +54,27 @@ double  weir_differential_norm(const weir_block_options *options);
         .initial = weir_differential_norm                                                                                                  \
     }
 
+/* NULL or why not, a static text. */
+const char *weir_differential_reject(const weir_block_options *options);
+
 /* Of the step's rows, in its scratch. */
 typedef struct weir_differential_rows {
-    float *q, *k, *v; /* [n, H, hd] [n, G, hd] [n, G, hd], turned */
-    float *doubled, *attended; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head, and what they found */
+    float *q, *k, *v; /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], turned */
+    float *doubled; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not differential, as is lambda */
+    float *attended; /* what the queries found: as doubled, or [n, H, hd] */
     float *lambda; /* [n, H] before its bias */
-    float *end; /* of all */
 } weir_differential_rows;
-int64_t                weir_differential_elements(const weir_shape *shape, int64_t n_rows);
-weir_differential_rows weir_differential_place(const weir_shape *shape, const weir_step *step);
+int64_t                weir_differential_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows);
+weir_differential_rows weir_differential_place(const weir_shape *shape, const weir_block_options *options, const weir_step *step);
 
 /* Everything but `attended`. */
 WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape *shape, const weir_block_options *options,
                                                       const weir_differential *w, const weir_step *step,
                                                       const weir_differential_rows *rows);
 /* What all calls of attention over `attended` have in common. */
-weir_attention_args weir_differential_attention(const weir_shape *shape, const weir_differential_rows *rows);
-/* mixed = W_out (signal - lambda * noise, normed). Writes over q. */
+weir_attention_args weir_differential_attention(const weir_shape *shape, const weir_block_options *options,
+                                                const weir_differential_rows *rows);
+/* mixed = W_out (signal - lambda * noise, normed), or W_out (attended * sigmoid(gate)). Writes over q or attended. */
 WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape *shape, const weir_block_options *options, const weir_differential *w,
                                                   const weir_step *step, const weir_differential_rows *rows);
 

@@ -12,22 +12,22 @@ static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rota
 
 static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
 {
-    (void)options, (void)n_segments;
-    return weir_differential_elements(shape, n_rows);
+    (void)n_segments;
+    return weir_differential_elements(shape, options, n_rows);
 }
 
 static const char *reject(const weir_shape *shape, const weir_block_options *options)
 {
-    (void)options;
-    return shape->head_dim % 2 != 0 || shape->head_dim > 512 ? "heads have an even number of dimensions, at most 512" : NULL;
+    if (shape->head_dim % 2 != 0 || shape->head_dim > 512) return "heads have an even number of dimensions, at most 512";
+    return weir_differential_reject(options);
 }
 
 static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
 {
     const weights *const         w = block_weights;
-    const weir_differential_rows rows = weir_differential_place(shape, step);
+    const weir_differential_rows rows = weir_differential_place(shape, options, step);
     const int64_t                hd = shape->head_dim, kv_row = shape->n_kv_heads * hd;
-    weir_attention_args          args = weir_differential_attention(shape, &rows);
+    weir_attention_args          args = weir_differential_attention(shape, options, &rows);
     args.segments = step->kv;
     args.n_segments = step->n_kv;
     args.k_format = step->kv_format.k;

@@ -65,6 +65,21 @@ weir_status weir_heads_turn(const weir_shape *shape, const weir_block_options *o
                                                       .pairing = options->rope });
 }
 
+weir_status weir_heads_gate(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x, const float *q)
+{
+    const int64_t hd = shape->head_dim, width = shape->n_heads * hd;
+    if (!options->q_gate) return WEIR_OK;
+    return weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = x,
+                                                                      .gate = q + hd,
+                                                                      .n_rows = step->n_rows,
+                                                                      .n_heads = shape->n_heads,
+                                                                      .dim = hd,
+                                                                      .x_stride = width,
+                                                                      .x_head_stride = hd,
+                                                                      .gate_stride = 2 * width,
+                                                                      .gate_head_stride = 2 * hd });
+}
+
 weir_status weir_heads_out(const weir_shape *shape, const weir_heads *w, const weir_step *step, const float *x)
 {
     const int64_t width = shape->n_heads * shape->head_dim, d = shape->d_model;

@@ -83,6 +83,9 @@ WEIR_MUST_CHECK weir_status weir_heads_project(const weir_shape *shape, const we
 /* RoPE in place: heads of `stride` elements in rows of n_heads * stride. */
 WEIR_MUST_CHECK weir_status weir_heads_turn(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x,
                                             int64_t n_heads, int64_t stride);
+/* x [n, H, hd] *= sigmoid of the gates in q [n, H, hd | gate]; without q_gate nothing. */
+WEIR_MUST_CHECK weir_status weir_heads_gate(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x,
+                                            const float *q);
 /* Has this one of the step's segments pages on disk? Then it comes in ranges (weir_kv_source): the next, whose pages become those of `rows`. */
 bool          weir_heads_is_cold(const weir_step *step, int64_t segment);
 weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);

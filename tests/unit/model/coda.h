@@ -66,6 +66,20 @@ inline void write_coda(const Folder &folder, const std::string &pattern, const s
     settings->push_back("model.arch_dir=" + (folder / "archs"));
 }
 
+/* A folder with the golden Qwen3.5, whose layer of attention has memory of fixed size and plain attention: an output gate, norms of q and k, and RoPE on
+ * a quarter of each head. */
+inline void write_plain_coda(const Folder &folder, const std::string &options, Settings *settings)
+{
+    std::filesystem::create_directories(folder / "archs");
+    write_file(folder / "archs/coda.toml",
+               "[arch]\nname = \"acme\"\nbase = \"qwen35\"\n[block.attn]\nmixer = \"coda\"\nrope = \"half_split\"\nq_gate = true\n"
+               "qk_norm = true\ndifferential = false\n" +
+                   options + "\n");
+    for (const char *const name : { "model.safetensors", "config.json" })
+        write_file(folder / name, read_file(golden(std::string("tq/") + name)));
+    settings->insert(settings->end(), { "model.arch_dir=" + (folder / "archs"), "model.arch=acme" });
+}
+
 inline std::string coda_block(const std::string &options, const std::string &name = "coda", const std::string &rope = "half_split")
 {
     return "[block." + name + "]\nmixer = \"coda\"\nrope = \"" + rope + "\"\n" + options + "\n";

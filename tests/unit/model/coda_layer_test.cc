@@ -103,7 +103,7 @@ std::string changed_options(const json_t *changed, std::string *rope, int *windo
         else if (key == "head_norm_mode")
             out += "head_norm = \"" + std::string(json_string_value(value)) + "\"\n";
         else if (key == "write_policy")
-            out += "gated = false\n";
+            out += "gate = \"constant\"\n";
         else if (key == "exact_refresh_on_hit")
             out += "refresh = true\n";
         else if (key == "summary_overwrite_on_insert")

@@ -16,7 +16,7 @@ using support::Settings;
 using Floats = std::vector<float>;
 
 constexpr int BLOCK = 16, N_PROMPT = 150, N_ANSWER = 12, N_TEXT = 240; /* a prompt, its answer, and a second prompt */
-const char OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\nexact_gate = 0.0\nsummary_gate = 0.0\n";
+const char    OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\n";
 
 struct Case {
     const char *name, *pattern, *format, *options;
@@ -27,7 +27,9 @@ class Coda : public ::testing::TestWithParam<Case> {
   protected:
     void open(const Settings &more = {})
     {
-        if (settings_.empty())
+        if (settings_.empty() && is_plain())
+            support::write_plain_coda(folder_, std::string(OPTIONS) + GetParam().options, &settings_);
+        else if (settings_.empty())
             support::write_coda(folder_, GetParam().pattern, support::coda_block(std::string(OPTIONS) + GetParam().options), &settings_);
         Settings settings = settings_;
         settings.insert(settings.end(), { "kernels.activations=f32", "batch.max_sequences=128", "batch.chunk=256", "model.context=1024",
@@ -35,6 +37,7 @@ class Coda : public ::testing::TestWithParam<Case> {
         settings.insert(settings.end(), more.begin(), more.end());
         ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
     }
+    static bool          is_plain() { return std::string(GetParam().pattern) == "plain"; }
     std::vector<int32_t> tokens(int n, int seed) { return support::some_tokens(static_cast<size_t>(n), seed, engine_.n_vocab()); }
     static weir_work     work_of(Sequence *sequence, int n, bool is_prompt, weir_logits_wanted wanted = WEIR_LOGITS_ALL)
     {
@@ -158,6 +161,7 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
 
 TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
 {
+    if (is_plain()) GTEST_SKIP() << "most of its layers have other memory";
     open({ "batch.max_sequences=3" });
     const weir_shape  &shape = engine_.shape();
     const weir_plan   *plan = weir_engine_plan_of(engine_.get());
@@ -165,7 +169,8 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     weir_coda_layer    layer = {};
     layer.n_kv_heads = shape.n_kv_heads, layer.head_dim = shape.head_dim, layer.window = 24, layer.n_exact = 6, layer.n_summary = 5;
     layer.format = std::string(GetParam().format) == "f32" ? WEIR_KV_F32 : WEIR_KV_F16;
-    const size_t each = weir_coda_view(&layer, nullptr).bytes,
+    const bool   has_level = std::string(GetParam().options).find("value_norm") != std::string::npos;
+    const size_t each = weir_coda_view(&layer, nullptr).bytes + (has_level ? 64 : 0),
                  n = std::string(GetParam().pattern).find("attn") == std::string::npos ? 2 : 1;
     EXPECT_EQ(plan->recurrent, 3 * n * each);
     /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is beside the page is small. */
@@ -195,8 +200,11 @@ const Case cases[] = {
     { "F32", "\"coda\"", "f32", "" },
     { "F16", "\"coda\"", "f16", "start = \"noise\"\n" },
     { "Compat", "\"coda\"", "f32", "candidates = \"compat\"\nhead_norm = \"identity\"\ntheta = 0.3\nlambda_bias = -1\n" },
-    { "Growing", "\"coda\"", "f16", "least_exact = 1\nleast_summary = 0\ngrowth = 200\nrefresh = true\ngated = false\n" },
+    { "Growing", "\"coda\"", "f16", "least_exact = 1\nleast_summary = 0\ngrowth = 200\nrefresh = true\ngate = \"constant\"\n" },
     { "Hybrid", "\"coda\", \"attn\"", "f16", "" },
+    { "Undivided", "\"coda\"", "f32", "differential = false\ngate = \"value_norm\"\nexact_gate = 0.4\nsummary_gate = 0.5\n" },
+    { "Plain", "plain", "f32", "gate = \"constant\"\n" },
+    { "PlainByValues", "plain", "bf16", "gate = \"value_norm\"\nexact_gate = 0.45\nstart = \"noise\"\n" },
 };
 INSTANTIATE_TEST_SUITE_P(Models, Coda, ::testing::ValuesIn(cases), [](const auto &info) { return std::string(info.param.name); });
 
@@ -235,11 +243,61 @@ TEST_F(CodaRefused, OptionsThatAreWrongSayWhy)
     expect(sizes + "candidates = \"best\"\n", "candidates: must be one of: fixed compat");
     expect(sizes + "found = { gguf = true, onnx = false }\n", "found: a value by container is");
     expect("window = 8\n", "unknown key 'window'", {}, "differential_attention");
+    expect("differential = false\n", "unknown key 'differential'", {}, "differential_attention");
+    expect("q_gate = true\n", "differential attention has no output gate", {}, "differential_attention");
+    expect(sizes + "q_gate = true\n", "differential attention has no output gate");
+    expect(sizes + "gate = \"norm\"\n", "gate: must be one of: learned constant value_norm");
     expect(sizes, "set kv.format to one of these", { "kv.format=q8_0" });
     expect(sizes, "set kv.format to one of these", { "kv.format=f16/f32" });
     expect(sizes + "block_rows = 512\n", "reads prompts in blocks of 512 rows", { "batch.chunk=256" });
     EXPECT_EQ(why(sizes + "block_rows = 512\n", { "batch.chunk=512" }), "");
     EXPECT_EQ(why(sizes + "block_rows = 7\n"), "") << "pieces are cut to whole blocks";
+}
+
+/* Where neither half of a head turns slowly, prototypes have no band of their own. */
+TEST_F(CodaRefused, ABandThatRopeDoesNotLeave)
+{
+    const std::string sizes = "window = 8\nlandmarks_exact = 4\nlandmarks_summary = 4\n",
+                      none = "window = 8\nlandmarks_exact = 4\nlandmarks_summary = 0\n";
+    Settings   settings;
+    Engine     engine;
+    const auto plan = [&](double share, const std::string &options) {
+        support::write_plain_coda(folder_, options, &settings);
+        support::write_file(folder_ / "config.json",
+                            support::with(support::read_file(folder_ / "config.json"), "\"partial_rotary_factor\": 0.25",
+                                          "\"partial_rotary_factor\": " + std::to_string(share)));
+        return std::string(engine.plan(folder_.path(), settings) == WEIR_OK ? "" : engine.text());
+    };
+    for (const double share : { 0.25, 0.5, 1.0 }) EXPECT_EQ(plan(share, sizes), "") << share;
+    EXPECT_NE(plan(0.75, sizes).find("name the band of the prototypes"), std::string::npos) << engine.text();
+    EXPECT_EQ(plan(0.75, sizes + "band = \"upper_half\"\n"), "");
+    EXPECT_EQ(plan(0.75, none), "");
+}
+
+/* Gates from values have a mean in the state, which files may have anything in. */
+TEST_F(CodaRefused, MeansThatNoValuesHave)
+{
+    Settings settings = { "kv.format=f32", "batch.chunk=64" };
+    support::write_coda(folder_, "\"coda\"", support::coda_block(std::string(OPTIONS) + "gate = \"value_norm\"\n"), &settings);
+    Engine engine;
+    ASSERT_EQ(engine.open(folder_.path(), settings), WEIR_OK) << engine.text();
+    Sequence sequence(engine);
+    sequence.add(support::some_tokens(64, 1, engine.n_vocab()));
+    weir_work    work = support::work_of(&sequence, 64, WEIR_LOGITS_LAST);
+    const float *logits;
+    ASSERT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK);
+    const size_t n = sequence.get()->recurrent_bytes / sizeof(float);
+    Floats       state(n + 16);
+    float *const memory = state.data() + (64 - reinterpret_cast<uintptr_t>(state.data()) % 64) % 64 / sizeof(float);
+    memcpy(memory, sequence.get()->recurrent, n * sizeof(float));
+    const weir_model *const model = weir_engine_model(engine.get());
+    EXPECT_TRUE(weir_model_is_state(model, memory, 64));
+    float *const mean = memory + n - 16; /* of the last layer */
+    EXPECT_GT(*mean, 0);
+    for (const float bad : { -1.0f, NAN, INFINITY }) {
+        *mean = bad;
+        EXPECT_FALSE(weir_model_is_state(model, memory, 64)) << bad;
+    }
 }
 
 /* Sessions come from files: a state that would lead a step out of its memory is told from one that a text leaves. */

@@ -17,7 +17,10 @@ class CodaService : public ::testing::TestWithParam<const char *> {
     {
         weir_config *const config = &config_;
         weir_config_default(config);
-        if (settings_.empty()) support::write_coda(folder_, GetParam(), support::coda_block(OPTIONS), &settings_);
+        if (settings_.empty() && std::string(GetParam()) == "plain")
+            support::write_plain_coda(folder_, std::string(OPTIONS) + "gate = \"value_norm\"\n", &settings_);
+        else if (settings_.empty())
+            support::write_coda(folder_, GetParam(), support::coda_block(OPTIONS), &settings_);
         snprintf(config->model.path, sizeof config->model.path, "%s", folder_.path().c_str());
         support::Settings settings = settings_;
         settings.insert(settings.end(), { "kernels.activations=f32", "batch.chunk=256", "model.context=512",
@@ -250,7 +253,8 @@ TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
     EXPECT_GT(stats.preemptions, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\""),
-                         [](const auto &info) { return std::string(info.index == 0 ? "Coda" : "Hybrid"); });
+INSTANTIATE_TEST_SUITE_P(Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\"", "plain"), [](const auto &info) {
+    return std::string(info.index == 0 ? "Coda" : info.index == 1 ? "Hybrid" : "Plain");
+});
 
 } // namespace
