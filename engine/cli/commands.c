@@ -222,6 +222,15 @@ static const weir_option kv_quality_options[] = {
 };
 GROUP(kv_quality, "Input");
 
+static const weir_option state_quality_options[] = {
+    SCORED_TEXT_OPTION,
+    WINDOW_OPTION("512"),
+    INT("before", "N", 1, 1 << 24,
+        "Tokens of each window that are read before its state is taken, rounded down to whole blocks of prompts. Default: half of them."),
+    INT("limit", "N", 1, INT32_MAX, "At most so many windows. Default: all."),
+};
+GROUP(state_quality, "Input");
+
 static const weir_option sessions_options[] = {
     KEY("dir", "DIR", "sessions.dir"),
 };
@@ -417,6 +426,13 @@ static const weir_command commands[] = {
       .summary = "Measures what each KV format costs against f32: perplexity, divergence of the next token, bytes, exact answers.",
       .details = "kv.wide_layers, kv.wide_sinks and kv.wide_format apply to every format; bytes are those of a token of a whole window.",
       .groups = { &kv_quality, &json, &model } },
+    { .name = "eval states",
+      .usage = "--text FILE --set model.arch=NAME [options]",
+      .run = weir_run_eval_state_quality,
+      .summary = "Measures what storing states of layers with memory of fixed size in fewer bits costs the text behind them.",
+      .details =
+          "The states are those of f32; keys and values are rounded once, as they are when states are stored, then the text goes on.",
+      .groups = { &state_quality, &json, &model } },
 };
 
 const weir_command *weir_commands(size_t *n)

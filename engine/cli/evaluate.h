@@ -36,7 +36,7 @@ typedef struct weir_kv_quality { /* of one format */
     double  perplexity;
     double  kl_mean, kl_99, kl_most; /* divergence of the next token's distribution from that with f32 KV, nats; 99: percentile */
     double  same_best; /* share of positions with the same likeliest token */
-    int64_t bytes_per_token;
+    int64_t bytes; /* of a token; of a text's states */
 } weir_kv_quality;
 
 typedef struct weir_kv_quality_task {
@@ -46,6 +46,27 @@ typedef struct weir_kv_quality_task {
 /* Computes the text with f32 KV and with these formats side by side. `engine` has no service, kv.format f32 and one sequence. */
 WEIR_MUST_CHECK weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine,
                                                  const weir_kv_quality_task *task, const weir_kv_choice *choice, weir_error *error);
+
+/* Forms in which the states of layers with memory of fixed size (docs/models/coda.md) are stored. */
+typedef enum weir_state_form {
+    WEIR_STATE_F32,
+    WEIR_STATE_F16,
+    WEIR_STATE_BF16,
+    WEIR_STATE_INT8,
+    WEIR_STATE_INT4,
+    WEIR_STATE_FORMS
+} weir_state_form;
+const char *weir_state_form_name(weir_state_form form);
+
+typedef struct weir_state_quality_task {
+    const weir_ids *text;
+    int32_t         window, before; /* each window is read up to `before`, and scored from there on; a multiple of the blocks of prompts */
+    int32_t         most_windows; /* 0: all */
+} weir_state_quality_task;
+/* Takes each window's state after `before` tokens, brings it to this form and back, and goes on from both; bytes: of its states in that form.
+ * `engine` has no service, kv.format f32 and three sequences. EINVAL when the model has no such layers. */
+WEIR_MUST_CHECK weir_status weir_eval_state_quality(weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine,
+                                                    const weir_state_quality_task *task, weir_state_form form, weir_error *error);
 
 typedef struct weir_retrieval_row { /* one task, length and depth */
     char    task[64];

@@ -1,10 +1,9 @@
 /* engine/cli/kv_quality.c - the same text with f32 KV and with other formats, side by side, so that no logits are kept. What a query reads of a
  * coded page depends on positions only, so pieces measure what decoding would. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cli/evaluate.h"
+#include "engine/cli/quality.h"
 #include "engine/schedule/runner.h"
 #include "offload/ledger.h"
 
@@ -18,19 +17,10 @@ typedef struct side {
 } side;
 
 typedef struct comparison {
-    side    wide, coded;
-    double *divergence; /* [n_scored] */
-    double  nll;
-    int64_t n_scored, n_same, n_vocab, n_valid;
+    side             wide, coded;
+    weir_quality_sum sum;
+    int64_t          n_vocab;
 } comparison;
-
-static void compare_row(comparison *c, const float *wide, const float *coded, int32_t next)
-{
-    const weir_divergence d = weir_divergence_of(wide, coded, (size_t)c->n_valid, (size_t)next);
-    c->divergence[c->n_scored++] = d.kl;
-    c->nll -= d.log_probability;
-    c->n_same += d.same_best;
-}
 
 static weir_status open_side(side *s, const weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
 {
@@ -75,27 +65,9 @@ static weir_status compare_window(comparison *c, const int32_t *tokens, int32_t 
         WEIR_TRY(step(&c->wide, tokens + at, n, &wide, error));
         WEIR_TRY(step(&c->coded, tokens + at, n, &coded, error));
         for (int32_t r = 0; r < n && at + r + 1 < window; r++)
-            compare_row(c, wide + r * c->n_vocab, coded + r * c->n_vocab, tokens[at + r + 1]);
+            weir_quality_add(&c->sum, wide + r * c->n_vocab, coded + r * c->n_vocab, tokens[at + r + 1]);
     }
     return WEIR_OK;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static weir_kv_quality summarise(const comparison *c)
-{
-    double sum = 0.0;
-    qsort(c->divergence, (size_t)c->n_scored, sizeof *c->divergence, by_size);
-    for (int64_t i = 0; i < c->n_scored; i++) sum += c->divergence[i];
-    return (weir_kv_quality){ .perplexity = exp(c->nll / (double)c->n_scored),
-                              .kl_mean = sum / (double)c->n_scored,
-                              .kl_99 = c->divergence[(c->n_scored - 1) * 99 / 100],
-                              .kl_most = c->divergence[c->n_scored - 1],
-                              .same_best = (double)c->n_same / (double)c->n_scored };
 }
 
 static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_quality_task *task, const weir_kv_spec *spec,
@@ -106,8 +78,7 @@ static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_q
     if (n_windows == 0)
         return weir_error_set(error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d", task->text->count,
                               (int)task->window);
-    c->divergence = malloc((size_t)n_windows * (size_t)task->window * sizeof *c->divergence);
-    if (c->divergence == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld windows", (long long)n_windows);
+    WEIR_TRY(weir_quality_open(&c->sum, n_windows * task->window, engine, error));
     WEIR_TRY(open_side(&c->wide, engine, NULL, error));
     WEIR_TRY(open_side(&c->coded, engine, spec, error));
     for (int64_t i = 0; i < n_windows; i++) WEIR_TRY(compare_window(c, task->text->data + i * task->window, task->window, error));
@@ -118,8 +89,7 @@ weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const 
                                  const weir_kv_choice *choice, weir_error *error)
 {
     weir_kv_spec  spec = *weir_kv_store_spec(weir_engine_store(engine));
-    comparison    c = { .n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab,
-                        .n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine)) };
+    comparison    c = { .n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab };
     const int64_t blocks = (task->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     if (task->window < 2 || task->window > spec.max_rows)
         return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)task->window, (int)spec.max_rows);
@@ -136,13 +106,13 @@ weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const 
     spec.n_disk_pages = 0;
     const weir_status status = run(&c, engine, task, &spec, error);
     if (status == WEIR_OK) {
-        *out = summarise(&c);
-        out->bytes_per_token = (int64_t)weir_kv_text_room(&spec, blocks) / (blocks * WEIR_PAGE_TOKENS);
-        *n_scored = c.n_scored;
+        *out = weir_quality_summarise(&c.sum);
+        out->bytes = (int64_t)weir_kv_text_room(&spec, blocks) / (blocks * WEIR_PAGE_TOKENS);
+        *n_scored = c.sum.n_scored;
     }
     close_side(&c.coded);
     close_side(&c.wide);
-    free(c.divergence);
+    weir_quality_close(&c.sum);
     free(formats);
     return status;
 }

@@ -102,7 +102,7 @@ static void print_row(const table *t, const format_row *row)
     char                         name[WEIR_KV_PAIR_TEXT], right[TITLE + 10];
     const weir_kv_quality *const q = &row->quality;
     weir_kv_pair_print(name, row->pair);
-    (void)printf("%-16s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%", name, (long long)q->bytes_per_token, q->perplexity,
+    (void)printf("%-16s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%", name, (long long)q->bytes, q->perplexity,
                  100.0 * (q->perplexity / t->reference - 1.0), q->kl_mean, q->kl_99, q->kl_most, 100.0 * q->same_best);
     for (int32_t i = 0; i < t->files.n; i++) {
         (void)snprintf(right, sizeof right, "%d/%d", (int)row->scores[i].n_right, (int)row->scores[i].n_items);
@@ -119,8 +119,8 @@ static json_t *row_json(const table *t, const format_row *row)
     weir_kv_pair_print(name, row->pair);
     json_t *const out =
         json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "format", name, "k_format", weir_kv_format_name(row->pair.k), "v_format",
-                  weir_kv_format_name(row->pair.v), "bytes_per_token", (json_int_t)q->bytes_per_token, "perplexity", q->perplexity,
-                  "kl_mean", q->kl_mean, "kl_99", q->kl_99, "kl_max", q->kl_most, "same_token", q->same_best);
+                  weir_kv_format_name(row->pair.v), "bytes_per_token", (json_int_t)q->bytes, "perplexity", q->perplexity, "kl_mean",
+                  q->kl_mean, "kl_99", q->kl_99, "kl_max", q->kl_most, "same_token", q->same_best);
     if (t->files.n == 0) return out;
     json_t *const files = json_array();
     for (int32_t i = 0; i < t->files.n; i++) {

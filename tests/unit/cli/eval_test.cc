@@ -223,6 +223,40 @@ TEST_F(Eval, GenerateAndExplainTellOfMemoryOfFixedSize)
 
 /* ---- perplexity ---- */
 
+/* What is stored in fewer bits costs what it saves, and 16 bits cost next to nothing. */
+TEST_F(Eval, StatesInFewerBitsLoseMore)
+{
+    const auto measure = [&](std::vector<std::string> more) {
+        std::vector<std::string> words = { "states", "--text", "models/weir-demo/eval/val_novel.txt", "--limit", "2" };
+        words.insert(words.end(), more.begin(), more.end());
+        return eval(words);
+    };
+    const std::vector<std::string> arch = { "--set", "model.arch=qwen35-coda" };
+    const Outcome                  table = measure(arch);
+    ASSERT_EQ(table.code, 0) << table.err;
+    EXPECT_SAYS(table.out, "510 tokens, 257 to 511 of each window");
+    const Outcome o = measure({ arch[0], arch[1], "--json", "--window", "400", "--before", "200" });
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json got(o.out);
+    EXPECT_EQ(got.number("before"), 192) << "blocks of 64";
+    EXPECT_EQ(got.number("scored"), 2 * (400 - 192 - 1));
+    const json_t *const rows = got.at("rows");
+    const auto value = [&](size_t form, const char *name) { return json_number_value(json_object_get(json_array_get(rows, form), name)); };
+    ASSERT_EQ(json_array_size(rows), 5u);
+    EXPECT_EQ(value(0, "kl_mean"), 0);
+    EXPECT_EQ(value(0, "same_token"), 1);
+    for (const auto &[form, most] : { std::pair<size_t, double>(1, 1e-4), { 2, 1e-3 }, { 3, 1e-3 }, { 4, 0.1 } }) {
+        EXPECT_GT(value(form, "kl_mean"), 0) << form;
+        EXPECT_LE(value(form, "kl_mean"), most) << form;
+        if (form < 4) EXPECT_LT(4 * value(form, "kl_mean"), value(4, "kl_mean")) << form;
+        EXPECT_LT(value(form, "bytes"), value(form - 1, "bytes") + (form == 2)) << form;
+    }
+    EXPECT_EQ(measure({}).code, 2);
+    EXPECT_SAYS(measure({}).err, "no layer of qwen35 has memory of fixed size");
+    EXPECT_EQ(measure({ arch[0], arch[1], "--window", "256", "--before", "256" }).code, 2);
+    EXPECT_EQ(measure({ arch[0], arch[1], "--window", "100" }).code, 2);
+}
+
 TEST_F(Eval, PositionsAddUpToTheWhole)
 {
     std::string text;
