@@ -15,7 +15,7 @@ constexpr int64_t N_TOKENS = 32768, WINDOW = 128, MOST_ROWS = 256, HEADS = 2, DI
 // What the needle stands among. The published demonstration is Shut; with open gates and values that are all new, the exact bank is a queue, and a needle is
 // promised no more than the next n_exact new rows (ANewValueStaysUntilTheBankIsFullOfNewerOnes).
 enum class Background {
-    Shut, // random values, gates far below both banks' least, no two alike
+    Shut, // random values, gates a little apart and far below both banks' least
     Tied, // random values, one gate for all: below the exact bank's least, above the prototypes'
     Alike, // one open gate for all, values near one direction; the needle's is the opposite
 };
@@ -62,7 +62,7 @@ struct Stream {
         random.fill(k, n * WIDTH, 0);
         random.fill(v, n * WIDTH, background == Background::Alike ? 3.0f : 0.0f);
         for (int64_t i = 0; i < n; i++)
-            gates[i] = background == Background::Shut   ? -5.0f + 1e-3f * static_cast<float>(random.below(10))
+            gates[i] = background == Background::Shut   ? -5.0f + 0x1p-31f * static_cast<float>(random.below(1 << 24))
                        : background == Background::Tied ? -2.5f
                                                         : 0.0f;
         const int64_t i = needle - at;

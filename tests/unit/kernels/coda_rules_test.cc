@@ -187,7 +187,7 @@ TEST(CodaRules, ThePackagesBytesAreThoseThatItStates)
         const weir_coda_layer layer = layer_of(c.heads, c.dim, c.window, c.exact, c.summary, WEIR_KV_BF16);
         const int64_t         rows = 2 * weir_coda_slots(&layer) * c.heads * c.dim * 2, slots = weir_coda_slots(&layer);
         EXPECT_EQ(weir_coda_package_bytes(&layer, 2), c.bytes);
-        /* Ours: no unit vectors, no flags; slots to whole pages, each array to whole lines. All of these sizes are whole pages. */
+        // Ours: no unit vectors, no flags; slots to whole pages, each array to whole lines. All of these sizes are whole pages.
         const int64_t head = 128, small = head + 8 * c.exact + 4 * slots + 4 * c.window;
         EXPECT_EQ(static_cast<int64_t>(weir_coda_view(&layer, nullptr).bytes), rows + small);
         EXPECT_LT(rows + small, c.bytes + 4 * slots + head);
