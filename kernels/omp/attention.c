@@ -237,7 +237,7 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
                 partial_rows(rows_of, call, unit, unit->first_row + b * rows, split, rows);
                 store_partial(team, blocks + b, rows_of, call->value_dim, width, rows, tid);
             } else {
-                merge_block(team, blocks + b, totals + b, width, rows);
+                merge_block(team, blocks + b, totals + b, call->value_dim, width, rows);
             }
             TEAM_BARRIER
         }

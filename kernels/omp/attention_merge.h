@@ -70,15 +70,18 @@ WEIR_INLINE void store_partial(const team_memory *team, const row_block *block, 
     }
 }
 
-WEIR_INLINE void merge_block(const team_memory *team, const row_block *block, row_total *total, const int width, const int rows)
+WEIR_INLINE void merge_block(const team_memory *team, const row_block *block, row_total *total, int64_t value_dim, const int width,
+                             const int rows)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
         float keep, add;
         if (!merge_weights(&total->maximum[r], &total->sum[r], team->maximum[r], block_sum(team, r), &keep, &add)) continue;
         UNROLL_DEVICE
-        for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++)
+        for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
+            if (n * LANE_THREADS * LANE_WIDTH >= value_dim) break;
             total->value[n][r] = total->started[r] ? weighted(total->value[n][r], keep, block->value[n][r], add) : block->value[n][r];
+        }
         total->started[r] = true;
     }
 }

@@ -252,10 +252,15 @@ WEIR_INLINE void score_tile(team_memory *team, row_block *blocks, const tile_sou
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------------------- */
-/* Scores of the tile at `position` to weights and decays of block b in team memory; maximum and sum of the block move on. Positions outside
- * (last - window, last] weigh 0, and a row for which the whole tile is outside keeps its maximum: decay 1. `scales`: of V, see weight_scales. */
-WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position, int32_t window,
-                            const int rows, int tid)
+/* Every row of the block sees the whole tile. */
+WEIR_INLINE bool sees_all(const row_block *block, int32_t position, int32_t window, const int rows)
+{
+    return block->last[0] >= position + TILE - 1 && block->last[rows / ROW_THREADS - 1] - window < position;
+}
+
+/* See weigh_tile; without a mask nothing of the tile is outside. */
+WEIR_INLINE void weigh_block(team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position, int32_t window,
+                             const bool has_mask, const int rows, int tid)
 {
     lane_float(*const score)[TILE_VECTORS] = block->score;
     const int thread_rows = rows / ROW_THREADS, lane = tid % POSITION_THREADS;
@@ -266,7 +271,7 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _F
         for (int v = 0; v < TILE_VECTORS; v++) {
             const lane_int at = lane_iota() + (position + (v * POSITION_THREADS + lane) * LANE_WIDTH);
             const lane_int seen = (at <= block->last[r]) & (at > block->last[r] - window);
-            score[r][v] = lane_select(seen, score[r][v], (lane_float)NOTHING);
+            if (has_mask) score[r][v] = lane_select(seen, score[r][v], (lane_float)NOTHING);
             highest = lane_max(score[r][v], highest);
         }
         team->maxima[row_of(r, tid)][lane] = lane_max_of(highest);
@@ -285,12 +290,24 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _F
             const int        first = (v * POSITION_THREADS + lane) * LANE_WIDTH;
             const lane_int   at = lane_iota() + (position + first);
             const lane_int   seen = (at <= block->last[r]) & (at > block->last[r] - window);
-            const lane_float weight = lane_select(seen, lane_exp2(score[r][v] - maximum), (lane_float)0.0f);
+            const lane_float full = lane_exp2(score[r][v] - maximum), weight = has_mask ? lane_select(seen, full, (lane_float)0.0f) : full;
             block->sum[r][v] = lane_fma(block->sum[r][v], decay, weight);
             lane_store(&team->weights[b][row][first], scales ? weight * lane_load_half(scales + first) : weight);
         }
     }
     TEAM_BARRIER
+}
+
+/* Scores of the tile at `position` to weights and decays of block b in team memory; maximum and sum of the block move on. Positions outside
+ * (last - window, last] weigh 0, and a row for which the whole tile is outside keeps its maximum: decay 1. `scales`: of V, see weight_scales. Most tiles
+ * of a long text are seen whole; on the host they go without masks. */
+WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _Float16 *scales, int32_t position, int32_t window,
+                            const int rows, int tid)
+{
+    if (LANE_THREADS == 1 && sees_all(block, position, window, rows))
+        weigh_block(team, block, b, scales, position, window, false, rows, tid);
+    else
+        weigh_block(team, block, b, scales, position, window, true, rows, tid);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------------- */
