@@ -35,7 +35,9 @@ def write_archs(work, layer):
 
 def run(options, work, layer):
     """Rows of a report, by length."""
-    lengths = [n for n in options.length if "/" in layer or n <= UNBOUNDED] or options.length[:1]
+    lengths = [n for n in options.length if "/" in layer or n <= UNBOUNDED]
+    if not lengths:
+        return {}
     report = coda_layer.run_bench(options.weir, os.path.join(work, "model"), write_archs(work, layer), (
         "--context", lengths[-1] + TOKENS + 64, "--prompt", TOKENS, "--depth", ",".join(str(n) for n in lengths), "--gen", STEPS, "--kv-format", options.kv,
         "--threads", options.threads, "--repeat", REPEATS, "--set", "kernels.activations=" + ("f32" if options.dtype == "f32" else "fast")))

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -77,7 +78,10 @@ def measure(options, text, dtype, block):
     if not os.path.isdir(model):
         coda_layer.write_model(model, shape, dtype)
     coda_layer.write_arch(archs, options.arch, "coda", (WINDOW, BANK, BANK), block)
-    turns = [(run_weir(options, model, archs, dtype, block), run_package(shape, dtype, block, options.threads)) for _ in range(options.turns)]
+    turns = []
+    for turn in range(options.turns):
+        print(f"{text} {dtype} {block}: turn {turn + 1} of {options.turns}", file=sys.stderr, flush=True)
+        turns.append((run_weir(options, model, archs, dtype, block), run_package(shape, dtype, block, options.threads)))
     bound, beside = layer_bytes(shape, dtype)
     bandwidth = [weir["bandwidth"] for weir, _ in turns]
     shares = [weir["decode"] * bound / (weir["bandwidth"] * 1e9) for weir, _ in turns]

@@ -42,5 +42,5 @@ fi
 (cd "$top" && bazel build --config=ci //engine:weir) >&2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-exec "$dir/bin/python" "$here/peer_coda.py" --weir "$top/.bazel/bin/engine/cli/weir" --arch "$top/configs/arch/llama.toml" --work "$work" \
+"$dir/bin/python" -B "$here/peer_coda.py" --weir "$top/.bazel/bin/engine/cli/weir" --arch "$top/configs/arch/llama.toml" --work "$work" \
     --threads "$threads" --turns "$turns" --shapes "${shapes[@]}" --dtypes "${dtypes[@]}" --blocks "${blocks[@]}" "${json[@]}"
