@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 /* One mutex and condition for all jobs of a call. */
@@ -21,7 +20,6 @@ typedef struct pending {
     weir_job             *job;
     weir_status           status;
     char                  message[512];
-    size_t                n_embedding; /* numbers that the answer has room for */
 } pending;
 
 static bool on_event(void *user, const weir_event *event)
@@ -41,8 +39,6 @@ static bool on_event(void *user, const weir_event *event)
     case WEIR_EVENT_DONE:
         p->status = event->status;
         p->answer->usage = event->usage;
-        if (event->embedding != NULL && p->n_embedding > 0)
-            memcpy(p->answer->embedding, event->embedding, p->n_embedding * sizeof *event->embedding);
         (void)snprintf(p->message, sizeof p->message, "%s", event->message != NULL ? event->message : "");
         p->gate->n_open--;
         pthread_cond_broadcast(&p->gate->changed);
@@ -74,11 +70,6 @@ weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
     *answer = (weir_cli_answer){ .stop_token = -1 };
     mine.callback = on_event;
     mine.user = &p;
-    if (request->want_embedding) {
-        p.n_embedding = (size_t)weir_service_info_of(service)->d_model;
-        answer->embedding = malloc(p.n_embedding * sizeof *answer->embedding);
-        if (answer->embedding == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for an embedding");
-    }
     WEIR_TRY(weir_service_submit(service, &p.job, &mine, error));
     pthread_mutex_lock(&g.lock);
     while (g.n_open > 0) {
@@ -91,12 +82,7 @@ weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
     return weir_error_set(error, p.status, "%s", p.message);
 }
 
-void weir_cli_answer_free(weir_cli_answer *answer)
-{
-    weir_ids_free(&answer->tokens);
-    free(answer->embedding);
-    answer->embedding = NULL;
-}
+void weir_cli_answer_free(weir_cli_answer *answer) { weir_ids_free(&answer->tokens); }
 
 weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n, weir_error *error)
 {

@@ -8,7 +8,6 @@ typedef struct weir_cli_answer {
     int32_t     stop_token; /* -1: ended otherwise */
     weir_finish finish;
     weir_usage  usage;
-    float      *embedding; /* [d_model] of a request that wants one; owned */
 } weir_cli_answer;
 
 /* Called on the engine thread for each token; returns false to end the answer. */

@@ -245,6 +245,8 @@ GROUP(session, "Session");
 
 static const weir_option db_create_options[] = {
     DATABASE_OPTION,
+    TEXT("states", "FORM",
+         "How states are kept: exact, or int8 or int4, with keys and values of CoDA layers in so many bits. Default: exact."),
     FLAG("no-vectors", "States are asked for by name only; each is smaller by 4 bytes for each of the model's dimensions."),
 };
 GROUP(db_create, "Database");
@@ -275,6 +277,16 @@ static const weir_option db_query_options[] = {
     FLAG("json", "Print JSON with the state, the text and its tokens."),
 };
 GROUP(db_query, "Question");
+
+static const weir_option db_merge_options[] = {
+    DATABASE_OPTION,
+    TEXT("earlier", "NAME", "The state whose banks are added.", .required = true),
+    TEXT("later", "NAME", "The state where the new one goes on.", .required = true),
+    TEXT("label", "TEXT", "What the new state is called.", .required = true),
+    TEXT("metadata", "JSON", "An object that is kept with it, beside \"merged\" with both names."),
+    FLAG("json", "Print one JSON object instead of text."),
+};
+GROUP(db_merge, "States");
 
 static const weir_option db_delete_options[] = {
     DATABASE_OPTION,
@@ -351,6 +363,14 @@ static const weir_command commands[] = {
       .run = weir_run_db_query,
       .summary = "Answers a question from the state that is nearest to it, without reading the document again.",
       .groups = { &db_query, &sampling, &model } },
+    { .name = "db merge",
+      .usage = "--dir DIR --earlier NAME --later NAME --label TEXT",
+      .run = weir_run_db_merge,
+      .summary = "Makes one state of two, of a model whose layers are all CoDA.",
+      .details =
+          "It goes on where the later one ends and has what the banks of both hold, as far as there is room. Nothing promises that it "
+          "knows what both knew: measure it.",
+      .groups = { &db_merge, &model } },
     { .name = "db delete",
       .usage = "--dir DIR --name NAME",
       .run = weir_run_db_delete,

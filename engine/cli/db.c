@@ -1,9 +1,8 @@
 #include "engine/cli/db.h"
 
+#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "engine/cli/answer.h"
 #include "engine/cli/open.h"
 
 int weir_db_fail(weir_status status, const weir_error *error)
@@ -29,31 +28,42 @@ weir_status weir_db_need_sessions(const weir_engine *engine, weir_error *error)
     return weir_error_set(error, WEIR_EUNSUPPORTED, "this model keeps no KV rows, so its texts cannot be saved as states");
 }
 
-weir_status weir_db_open(weir_states **states, const weir_engine *engine, const weir_arguments *arguments, bool writes, weir_error *error)
+static bool is_interrupted(void *user)
+{
+    (void)user;
+    return weir_interrupted;
+}
+
+weir_status weir_db_open(weir_documents *documents, const weir_engine *engine, const weir_arguments *arguments, bool writes,
+                         weir_error *error)
 {
     WEIR_TRY(weir_db_need_sessions(engine, error));
     const weir_states_options options = { .folder = weir_argument(arguments, "dir"),
                                           .model = weir_sessions_identity_of(weir_engine_sessions(engine))->model,
                                           .writes = writes };
-    return weir_states_open(states, &options, error);
+    *documents =
+        (weir_documents){ .service = weir_engine_service(engine), .sessions = weir_engine_sessions(engine), .stops = is_interrupted };
+    weir_catch_interrupts();
+    return weir_states_open(&documents->states, &options, error);
 }
 
-weir_status weir_db_embed(float **vector, const weir_engine *engine, const weir_ids *ids, bool keeps, weir_error *error)
+void weir_db_print_form(char out[64], const weir_state_info *info)
 {
-    const weir_request request = { .prompt = ids->data,
-                                   .n_prompt = (int32_t)ids->count,
-                                   .n_choices = 1,
-                                   .cache_prompt = keeps,
-                                   .want_embedding = true,
-                                   .sampling = weir_sampling_default() };
-    weir_cli_answer    answer = { 0 };
-    weir_catch_interrupts();
-    weir_status status = weir_cli_answer_wait(&answer, weir_engine_service(engine), &request, NULL, NULL, &weir_interrupted, error);
-    if (status == WEIR_OK && weir_interrupted) status = weir_error_set(error, WEIR_ECANCELED, "interrupted");
-    if (status == WEIR_OK) {
-        *vector = answer.embedding;
-        answer.embedding = NULL;
-    }
-    weir_cli_answer_free(&answer);
-    return status;
+    char bits[40] = "";
+    if (info->state_bits != 0) (void)snprintf(bits, sizeof bits, "keys and values in %d bits", (int)info->state_bits);
+    out[0] = '\0';
+    if (!weir_state_is_exact(info))
+        (void)snprintf(out, 64, "  (%s%s%s)", info->is_merged ? "merged" : "", info->is_merged && bits[0] != '\0' ? ", " : "", bits);
+}
+
+weir_status weir_db_print_state(const weir_state_info *info, const char *verb)
+{
+    weir_buffer text = { 0 };
+    char        form[64];
+    weir_db_print_form(form, info);
+    const weir_status status = weir_buffer_format(&text, "%s %s: %" PRId64 " tokens, %.1f MiB%s\n", verb, info->name, info->n_tokens,
+                                                  (double)info->n_bytes / (1 << 20), form);
+    const bool        is_printed = status == WEIR_OK && weir_print(&text) == WEIR_EXIT_OK;
+    weir_buffer_free(&text);
+    return is_printed ? WEIR_OK : WEIR_EIO;
 }

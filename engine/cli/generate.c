@@ -97,6 +97,8 @@ weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine
                                    .n_choices = 1,
                                    .cache_prompt = wish->reuses,
                                    .session = wish->session,
+                                   .cache_salt = wish->salt,
+                                   .n_kept = wish->n_kept,
                                    .sampling = weir_sampling_of(config) };
     printer            p = { .tokenizer = weir_engine_tokenizer(engine) };
     const bool         stream = !wish->is_quiet && p.tokenizer != NULL;

@@ -10,6 +10,8 @@ typedef struct weir_cli_wish {
     const char     *session; /* the kept text gets this name; NULL: none */
     bool            reuses; /* goes on from a kept text, and is kept */
     bool            is_quiet; /* nothing is printed */
+    const char     *salt; /* weir_request.cache_salt */
+    int32_t         n_kept; /* weir_request.n_kept */
 } weir_cli_wish;
 
 /* With the configuration's [sampling]. Text goes to stdout unless the wish is quiet or the model has no tokenizer. Ctrl-C ends the answer. */

@@ -1,9 +1,7 @@
 /* engine/cli/run_db_text.c - weir db ingest and query: documents become states, and answers go on from them. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "engine/base/file.h"
 #include "engine/base/log.h"
@@ -12,61 +10,22 @@
 #include "engine/cli/open.h"
 #include "engine/cli/prompt.h"
 #include "engine/formats/json.h"
-#include "engine/kv/session_file.h"
 
 /* ---- ingest ---------------------------------------------------------------------------------------------------------------- */
 typedef struct document {
     const weir_engine *engine;
-    weir_states       *states;
+    weir_documents     documents;
     const char        *label, *metadata; /* metadata NULL: none */
     weir_ids           ids;
 } document;
 
-/* The text was computed just now, and is kept. */
-static weir_status write_state(void *user, const char *path, weir_error *error)
-{
-    const document *const   d = user;
-    const weir_session_wish wish = { .name = "state", .tokens = d->ids.data, .n_tokens = (int32_t)d->ids.count };
-    weir_session_result     result = { 0 };
-    const weir_status       status = weir_sessions_write(weir_engine_sessions(d->engine), &wish, path, &result, error);
-    const bool              is_less_than_a_page = status == WEIR_ENOTFOUND && d->ids.count < WEIR_PAGE_TOKENS;
-    if (status != WEIR_OK && !is_less_than_a_page) return status;
-    if (result.n_tokens == (int32_t)d->ids.count) return WEIR_OK;
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "the state would hold %d of the document's %zu tokens, because rows of this kv.format are saved in whole pages; "
-                          "use another kv.format, f16 or q8_0",
-                          (int)result.n_tokens, d->ids.count);
-}
-
-static weir_status print_state(const weir_state_info *info, const char *verb)
-{
-    weir_buffer       text = { 0 };
-    const weir_status status = weir_buffer_format(&text, "%s %s: %" PRId64 " tokens, %.1f MiB\n", verb, info->name, info->n_tokens,
-                                                  (double)info->n_bytes / (1 << 20));
-    const bool        is_printed = status == WEIR_OK && weir_print(&text) == WEIR_EXIT_OK;
-    weir_buffer_free(&text);
-    return is_printed ? WEIR_OK : WEIR_EIO;
-}
-
 static weir_status ingest(document *d, weir_error *error)
 {
-    float              *vector = NULL;
     weir_state_info     info;
-    const XXH128_hash_t hash = XXH3_128bits(d->ids.data, d->ids.count * sizeof *d->ids.data);
-    const uint64_t      source[2] = { hash.low64, hash.high64 };
-    const weir_status   found = weir_states_find_source(d->states, source, &info, error);
-    if (found == WEIR_OK) return print_state(&info, "there already:");
-    if (found != WEIR_ENOTFOUND) return found;
-    weir_status          status = weir_db_embed(&vector, d->engine, &d->ids, true, error);
-    const weir_new_state state = { .label = d->label,
-                                   .metadata = d->metadata,
-                                   .vector = weir_states_kind_of(d->states)->dim > 0 ? vector : NULL,
-                                   .source = { source[0], source[1] },
-                                   .write = write_state,
-                                   .user = d };
-    if (status == WEIR_OK) status = weir_states_add(d->states, &state, &info, error);
-    free(vector);
-    return status == WEIR_OK ? print_state(&info, "added") : status;
+    bool                is_new;
+    const weir_document wish = { .tokens = d->ids.data, .n_tokens = (int32_t)d->ids.count, .label = d->label, .metadata = d->metadata };
+    WEIR_TRY(weir_documents_ingest(&d->documents, &wish, &info, &is_new, error));
+    return weir_db_print_state(&info, is_new ? "added" : "there already:");
 }
 
 static weir_status ingest_one(document *d, const weir_arguments *arguments, weir_error *error)
@@ -139,10 +98,10 @@ int weir_run_db_ingest(const weir_arguments *arguments)
     const int         code = weir_db_open_engine(&engine, arguments);
     if (code != WEIR_EXIT_OK) return code;
     document    d = { .engine = engine };
-    weir_status status = weir_db_open(&d.states, engine, arguments, true, &error);
+    weir_status status = weir_db_open(&d.documents, engine, arguments, true, &error);
     if (status == WEIR_OK) status = documents != NULL ? ingest_lines(&d, documents, &error) : ingest_one(&d, arguments, &error);
     weir_ids_free(&d.ids);
-    weir_states_close(d.states);
+    weir_states_close(d.documents.states);
     weir_engine_close(engine);
     if (weir_interrupted) return 130;
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_db_fail(status, &error);
@@ -151,7 +110,7 @@ int weir_run_db_ingest(const weir_arguments *arguments)
 /* ---- query ------------------------------------------------------------------------------------------------------------------ */
 typedef struct question {
     const weir_engine    *engine;
-    weir_states          *states;
+    weir_documents        documents;
     const weir_arguments *arguments;
     const char           *text;
     size_t                n_hits;
@@ -168,21 +127,16 @@ static weir_status encode(weir_ids *ids, const question *q, const char *text, bo
 static weir_status route(question *q, size_t most, weir_error *error)
 {
     weir_ids    ids = { 0 };
-    float      *vector = NULL;
     weir_status status = encode(&ids, q, q->text, true, error);
-    if (strcmp(weir_states_kind_of(q->states)->embedding, WEIR_DB_EMBEDDING) != 0)
-        status =
-            weir_error_set(error, WEIR_EMISMATCH, "the vectors of this database are not made here but by \"%s\"; pick one with --state",
-                           weir_states_kind_of(q->states)->embedding);
-    if (status == WEIR_OK) status = weir_db_embed(&vector, q->engine, &ids, false, error);
     if (status == WEIR_OK) {
-        const weir_states_question wanted = { .vector = vector, .most = most };
-        status = weir_states_route(q->states, &wanted, q->hits, &q->n_hits, error);
+        const weir_document        text = { .tokens = ids.data, .n_tokens = (int32_t)ids.count };
+        const weir_states_question wanted = { .most = most };
+        status = weir_documents_route(&q->documents, &text, &wanted, q->hits, &q->n_hits, error);
+        if (status == WEIR_EMISMATCH) status = weir_error_prefix(error, status, "pick a state with --state");
     }
     if (status == WEIR_OK && q->n_hits == 0)
         status = weir_error_set(error, WEIR_ENOTFOUND, "%s: no state here can be found by a question; `weir db ingest` adds some",
                                 weir_argument(q->arguments, "dir"));
-    free(vector);
     weir_ids_free(&ids);
     return status;
 }
@@ -198,30 +152,16 @@ static weir_status find(question *q, weir_error *error)
     if (q->hits == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu states", most);
     if (name == NULL) return route(q, most, error);
     q->n_hits = 1;
-    return weir_states_find(q->states, name, &q->hits[0].info, error);
-}
-
-static weir_status read_ids(weir_ids *ids, const char *path, int32_t n_vocab, weir_error *error)
-{
-    weir_session_reader *reader = NULL;
-    WEIR_TRY(weir_session_open(&reader, path, error));
-    const int32_t  n = weir_session_header_of(reader)->n_tokens;
-    int32_t *const tokens = calloc((size_t)n, sizeof *tokens);
-    weir_status    status = tokens != NULL ? weir_session_read_tokens(reader, tokens, n_vocab, error)
-                                           : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its tokens", path);
-    for (int32_t i = 0; i < n && status == WEIR_OK; i++) status = weir_ids_add(ids, tokens[i]);
-    free(tokens);
-    weir_session_close(reader);
-    return status;
+    return weir_states_find(q->documents.states, name, &q->hits[0].info, error);
 }
 
 /* The document, then the question. */
-static weir_status make_prompt(weir_ids *ids, const question *q, const char *path, weir_error *error)
+static weir_status make_prompt(weir_ids *ids, const question *q, const weir_beginning *beginning, weir_error *error)
 {
     weir_buffer text = { 0 };
-    WEIR_TRY(read_ids(ids, path, weir_service_info_of(weir_engine_service(q->engine))->n_vocab, error));
     const bool  is_plain = weir_argument_given(q->arguments, "plain");
     weir_status status = weir_buffer_format(&text, is_plain ? "%s" : "\n\nQuestion: %s\nAnswer:", q->text);
+    for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++) status = weir_ids_add(ids, beginning->tokens[i]);
     if (status == WEIR_OK) status = encode(ids, q, text.data, false, error);
     weir_buffer_free(&text);
     return status;
@@ -245,31 +185,51 @@ static int print_hits(const question *q)
 
 static int print_answer(const question *q, const weir_cli_answer *answer)
 {
-    const bool    is_found = weir_argument(q->arguments, "state") == NULL;
-    json_t *const more = json_pack("{s:s}", "state", q->hits[0].info.name);
+    const weir_state_info *const info = &q->hits[0].info;
+    const bool                   is_found = weir_argument(q->arguments, "state") == NULL;
+    json_t *const more = json_pack("{s:s, s:b, s:i, s:b}", "state", info->name, "state_exact", weir_state_is_exact(info), "state_bits",
+                                   (int)info->state_bits, "state_merged", info->is_merged);
     if (more != NULL && is_found) (void)json_object_set_new(more, "similarity", json_real((double)q->hits[0].similarity));
     const int code = weir_cli_print_answer(q->engine, answer, more);
     json_decref(more);
     return code;
 }
 
+/* What computing the document would not give is said. */
+static void say_state(const weir_state_info *info)
+{
+    char form[64];
+    weir_db_print_form(form, info);
+    weir_log(WEIR_LOG_INFO, "from state %s: %s%s", info->name, info->label, form);
+    if (info->is_merged)
+        weir_log(WEIR_LOG_WARNING, "state %s is made of two: its answers are those of no text, and nothing says how good they are",
+                 info->name);
+    else if (!weir_state_is_exact(info))
+        weir_log(WEIR_LOG_WARNING, "state %s was stored with %d bits: answers are near those of its document, not the same", info->name,
+                 (int)info->state_bits);
+}
+
 /* The state comes back as a kept text, and the answer goes on from it: its file is only read. */
 static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_error *error)
 {
-    char                         path[PATH_MAX];
     weir_ids                     ids = { 0 };
-    weir_session_result          result;
+    weir_beginning               beginning = { 0 };
     const weir_state_info *const info = &q->hits[0].info;
-    const weir_cli_wish          wish = { .ids = &ids, .reuses = true, .is_quiet = weir_argument_given(q->arguments, "json") };
-    weir_status                  status = weir_states_payload(q->states, info, path, error);
-    if (status == WEIR_OK) status = make_prompt(&ids, q, path, error);
-    if (status == WEIR_OK) status = weir_sessions_read(weir_engine_sessions(q->engine), path, &result, error);
-    if (status == WEIR_OK && !wish.is_quiet) weir_log(WEIR_LOG_INFO, "from state %s: %s", info->name, info->label);
+    weir_status                  status = weir_beginning_open(&beginning, &q->documents, info, NULL, error);
+    const weir_cli_wish          wish = { .ids = &ids,
+                                          .reuses = true,
+                                          .is_quiet = weir_argument_given(q->arguments, "json"),
+                                          .salt = beginning.salt,
+                                          .n_kept = beginning.n_kept };
+    if (status == WEIR_OK) status = make_prompt(&ids, q, &beginning, error);
+    if (status == WEIR_OK) status = weir_beginning_load(&beginning, &q->documents, error);
+    if (status == WEIR_OK && !wish.is_quiet) say_state(info);
     if (status == WEIR_OK) status = weir_cli_generate(answer, q->engine, &q->arguments->config, &wish, error);
-    if (status == WEIR_OK && !weir_interrupted && answer->usage.n_cached < (int32_t)info->n_tokens)
-        weir_log(WEIR_LOG_WARNING, "state %s: %d of its %" PRId64 " tokens were computed again: %s", info->name,
-                 (int)(info->n_tokens - answer->usage.n_cached), info->n_tokens, answer->usage.reuse);
+    if (status == WEIR_OK && !weir_interrupted && answer->usage.n_cached < beginning.n_held)
+        weir_log(WEIR_LOG_WARNING, "state %s: %d of its %d tokens were computed again: %s", info->name,
+                 (int)(beginning.n_held - answer->usage.n_cached), (int)beginning.n_held, answer->usage.reuse);
     weir_ids_free(&ids);
+    weir_beginning_close(&beginning);
     return status;
 }
 
@@ -282,7 +242,7 @@ int weir_run_db_query(const weir_arguments *arguments)
     if (code != WEIR_EXIT_OK) return code;
     question    q = { .engine = engine, .arguments = arguments, .text = weir_argument(arguments, "question") };
     const bool  wants_answer = !weir_argument_given(arguments, "nearest");
-    weir_status status = weir_db_open(&q.states, engine, arguments, false, &error);
+    weir_status status = weir_db_open(&q.documents, engine, arguments, false, &error);
     if (status == WEIR_OK) status = find(&q, &error);
     if (status == WEIR_OK && wants_answer) status = answer_from(&answer, &q, &error);
     int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_db_fail(status, &error);
@@ -291,7 +251,7 @@ int weir_run_db_query(const weir_arguments *arguments)
     if (weir_interrupted) result = 130;
     weir_cli_answer_free(&answer);
     free(q.hits);
-    weir_states_close(q.states);
+    weir_states_close(q.documents.states);
     weir_engine_close(engine);
     return result;
 }

@@ -203,6 +203,14 @@ static void merge_summary(merge *m)
     }
 }
 
+/* No more than a state may count: files can claim anything, and merged states are merged again. */
+static int64_t both_counts(int64_t a, int64_t b)
+{
+    const int64_t most = INT64_C(1) << 40;
+    if (a > most || b > most) return most;
+    return a + b < most ? a + b : most;
+}
+
 void weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const void *later, void *out, void *scratch)
 {
     memcpy(out, later, weir_coda_view(layer, NULL).bytes);
@@ -214,7 +222,7 @@ void weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const vo
     }
     merge_exact(&m);
     merge_summary(&m);
-    for (int i = 0; i < WEIR_CODA_COUNTS; i++) m.out.head->counts[i] += m.earlier.head->counts[i];
+    for (int i = 0; i < WEIR_CODA_COUNTS; i++) m.out.head->counts[i] = both_counts(m.out.head->counts[i], m.earlier.head->counts[i]);
 }
 
 /* ---- KV heads on several machines ------------------------------------------------------------------------------------------- */

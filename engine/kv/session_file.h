@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 enum {
-    WEIR_SESSION_VERSION = 3, /* of texts that a policy watched; 2 of others with sinks, 1 without */
+    WEIR_SESSION_VERSION = 4, /* of texts with a form; 3 of those that a policy watched, 2 of others with sinks, 1 without */
     WEIR_SESSION_ALIGNMENT = 4096,
     WEIR_SESSION_FORMAT = 80,
     WEIR_SESSION_SINK_FORMAT = 32,
@@ -52,19 +52,31 @@ typedef struct weir_session_cut {
     size_t            state_bytes;
 } weir_session_cut;
 
+/* How a file keeps a text that is asked from more than continued; zero: as it is in memory. A state that is not exact is the only one of its file. */
+typedef struct weir_session_form {
+    int32_t state_bits; /* 8, 4: of keys and values in states, which then take packed_bytes each; 0: states are as in memory */
+    int32_t n_rest; /* tokens behind the text that are known and not computed */
+    size_t  packed_bytes;
+    bool    is_merged; /* the state is made of those of several texts, the last of which has the tokens */
+} weir_session_form;
+
+/* The state is what computing the tokens leaves, to the bit. */
+static inline bool weir_session_form_is_exact(const weir_session_form *form) { return form->state_bits == 0 && !form->is_merged; }
+
 /* A text to be written: all borrowed, and not changed meanwhile. */
 typedef struct weir_session_text {
-    const int32_t             *tokens; /* [n_tokens] */
+    const int32_t             *tokens; /* [n_tokens + form.n_rest] */
     int32_t                    n_tokens, n_states;
     const char                *salt; /* as weir_prefix_next gives it */
     void *const               *pages; /* [n_layers * n_kv_heads, page_stride]: the first (n_tokens + 63) / 64 of each */
     int64_t                    page_stride;
     const weir_kv_spec        *spec; /* of the pages */
     weir_kv_store             *store; /* whose pages may be on disk, and move meanwhile; NULL: they are in memory */
-    const weir_prefix_mark    *states; /* [n_states], ascending; at most WEIR_SESSION_STATES */
+    const weir_prefix_mark    *states; /* [n_states], ascending; at most WEIR_SESSION_STATES; packed ones in form.packed_bytes */
     const weir_session_source *source; /* NULL: `pages` and the states' memory are read */
     const weir_session_cut    *cut; /* NULL: every row is there. Else at most one state, after all tokens, and no source */
     bool                       is_automatic; /* nobody asked for it: may be deleted when there are too many */
+    weir_session_form          form; /* not with cut */
 } weir_session_text;
 
 size_t weir_session_copy_bytes(const weir_kv_spec *spec);
@@ -78,6 +90,7 @@ typedef struct weir_session_header {
     int64_t               created; /* seconds since 1970 */
     size_t                bytes, salt_bytes;
     int32_t               n_tokens, n_states;
+    weir_session_form     form;
     bool                  is_automatic;
     bool                  is_cut; /* a policy watched it: version 3 */
     size_t                pages_bytes, policy_bytes, open_bytes; /* of such a text's sections */
@@ -92,12 +105,19 @@ const weir_session_header  *weir_session_header_of(const weir_session_reader *re
 /* EMISMATCH: the text says what differs. Of a text that a policy watched the policy is not looked at: who asks for it has it or has not. */
 WEIR_MUST_CHECK weir_status weir_session_check(const weir_session_reader *reader, const weir_session_identity *own, weir_error *error);
 
-/* The sections, in the order of the file. On failure what was written to is of no use. tokens [n_tokens]: below n_vocab. */
+/* It is of a state database (engine/states), and no session. */
+static inline bool weir_session_has_form(const weir_session_header *header)
+{
+    return header->form.n_rest > 0 || !weir_session_form_is_exact(&header->form);
+}
+/* Bytes of a state in the file. */
+size_t weir_session_state_bytes(const weir_session_header *header);
+/* The sections, in the order of the file. On failure what was written to is of no use. tokens [n_tokens + form.n_rest]: below n_vocab. */
 WEIR_MUST_CHECK weir_status weir_session_read_tokens(weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_salt(weir_session_reader *reader, char salt[WEIR_PREFIX_SALT + 1], weir_error *error);
 /* places [n_states]: ascending numbers of tokens. */
 WEIR_MUST_CHECK weir_status weir_session_read_places(weir_session_reader *reader, int32_t *places, weir_error *error);
-/* states [n_states] of state_bytes each; two may be the same memory, which then holds the later one. */
+/* states [n_states] of weir_session_state_bytes each; two may be the same memory, which then holds the later one. */
 WEIR_MUST_CHECK weir_status weir_session_read_states(weir_session_reader *reader, float *const *states, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride,
                                                     const weir_kv_spec *spec, weir_error *error);

@@ -29,8 +29,11 @@ enum { /* byte offsets in the header */
        AT_END = AT_SINK_FORMAT + WEIR_SESSION_SINK_FORMAT, /* of version 2 */
        AT_MORE_SECTIONS = AT_END,
        AT_END_OF_CUT = AT_MORE_SECTIONS + (SESSION_SECTIONS - SESSION_SECTIONS_BEFORE) * SECTION_BYTES,
+       AT_FORM = AT_END_OF_CUT,
+       AT_END_OF_FORM = AT_FORM + 24,
        AT_CHECKSUM = SESSION_HEADER - 8,
-       FLAG_AUTOMATIC = 1
+       FLAG_AUTOMATIC = 1,
+       FLAG_MERGED = 1 /* of the form */
 };
 
 void session_put32(unsigned char *at, uint32_t value)
@@ -65,6 +68,21 @@ static bool cut_is_sane(const weir_session_header *header)
            header->open_bytes <= (size_t)1 << 40;
 }
 
+static bool form_is_sane(const weir_session_header *header)
+{
+    const weir_session_form *const form = &header->form;
+    const bool                     is_packed = form->state_bits != 0;
+    if (!weir_session_has_form(header)) return form->n_rest == 0 && form->packed_bytes == 0;
+    return !header->is_cut && (!is_packed || form->state_bits == 8 || form->state_bits == 4) && (form->packed_bytes > 0) == is_packed &&
+           form->packed_bytes <= (size_t)1 << 40 && (header->n_states == 1 || weir_session_form_is_exact(form)) && form->n_rest >= 0 &&
+           form->n_rest <= INT32_MAX - header->n_tokens;
+}
+
+size_t weir_session_state_bytes(const weir_session_header *header)
+{
+    return header->form.state_bits != 0 ? header->form.packed_bytes : (size_t)header->identity.state_bytes;
+}
+
 bool session_layout_of(session_layout *layout, const weir_session_header *header)
 {
     const weir_session_identity *const id = &header->identity;
@@ -77,14 +95,14 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
                          header->n_states <= WEIR_SESSION_STATES && header->n_states <= header->n_tokens &&
                          (header->n_states == 0) == (id->state_bytes == 0) && header->salt_bytes >= 1 &&
                          header->salt_bytes <= WEIR_PREFIX_SALT;
-    if (!is_sane || !cut_is_sane(header)) return false;
+    if (!is_sane || !cut_is_sane(header) || !form_is_sane(header)) return false;
     layout->n_sections = header->is_cut ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE;
     layout->n_heads = id->n_layers * id->n_kv_heads;
     layout->n_blocks = ((int64_t)header->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    size_t        sizes[SESSION_SECTIONS] = { [SESSION_TOKENS] = (size_t)header->n_tokens * 4,
+    size_t        sizes[SESSION_SECTIONS] = { [SESSION_TOKENS] = ((size_t)header->n_tokens + (size_t)header->form.n_rest) * 4,
                                               [SESSION_SALT] = header->salt_bytes,
                                               [SESSION_PLACES] = (size_t)header->n_states * 4,
-                                              [SESSION_STATES] = (size_t)header->n_states * (size_t)id->state_bytes };
+                                              [SESSION_STATES] = (size_t)header->n_states * weir_session_state_bytes(header) };
     const int64_t sinks = id->n_sinks < layout->n_blocks ? id->n_sinks : layout->n_blocks;
     size_t        sink_bytes;
     if (!weir_mul_size(&sizes[SESSION_PAGES], (size_t)(layout->n_blocks - sinks), (size_t)id->block_bytes) ||
@@ -130,6 +148,7 @@ void session_header_of(weir_session_header *header, const weir_session_identity 
                                      .salt_bytes = strlen(text->salt),
                                      .n_tokens = text->n_tokens,
                                      .n_states = text->n_states,
+                                     .form = text->form,
                                      .is_automatic = text->is_automatic,
                                      .is_cut = cut != NULL };
     if (cut == NULL) return;
@@ -153,7 +172,7 @@ void session_header_encode(unsigned char out[SESSION_HEADER], const weir_session
     const int64_t shape[] = { id->n_layers, id->n_kv_heads, id->key_dim, id->value_dim, id->block_bytes, id->state_bytes };
     memset(out, 0, SESSION_HEADER);
     memcpy(out, SESSION_MAGIC, 8);
-    session_put32(out + AT_VERSION, header->is_cut ? WEIR_SESSION_VERSION : id->n_sinks > 0 ? 2 : 1);
+    session_put32(out + AT_VERSION, weir_session_has_form(header) ? 4 : header->is_cut ? 3 : id->n_sinks > 0 ? 2 : 1);
     session_put32(out + AT_HEADER_BYTES, SESSION_HEADER);
     session_put64(out + AT_FILE_BYTES, layout->file_bytes);
     session_put64(out + AT_CREATED, (uint64_t)header->created);
@@ -179,6 +198,10 @@ void session_header_encode(unsigned char out[SESSION_HEADER], const weir_session
         session_put64(at + 24, layout->sections[i].hash[0]);
         session_put64(at + 32, layout->sections[i].hash[1]);
     }
+    session_put32(out + AT_FORM, (uint32_t)header->form.state_bits);
+    session_put32(out + AT_FORM + 4, header->form.is_merged ? FLAG_MERGED : 0);
+    session_put64(out + AT_FORM + 8, header->form.packed_bytes);
+    session_put64(out + AT_FORM + 16, (uint64_t)header->form.n_rest);
     session_put64(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM));
 }
 
@@ -237,14 +260,28 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
     if (session_get64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
     const bool is_cut = version == 3, has_sinks = !is_zero(bytes + AT_SINKS, AT_END - AT_SINKS);
-    const int  end = is_cut ? AT_END_OF_CUT : AT_END;
+    const bool has_form = version == 4;
+    const int  end = has_form ? AT_END_OF_FORM : is_cut ? AT_END_OF_CUT : AT_END;
     if (session_get32(bytes + AT_HEADER_BYTES) != SESSION_HEADER ||
         session_get64(bytes + AT_N_SECTIONS) != (is_cut ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE) ||
         session_get32(bytes + AT_PAGE_TOKENS) != WEIR_PAGE_TOKENS || session_get32(bytes + AT_PAGE_LAYOUT) != SESSION_PAGE_LAYOUT ||
         session_get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC || !is_zero(bytes + end, (size_t)(AT_CHECKSUM - end)) ||
-        (!is_cut && has_sinks != (version == 2)))
+        (version < 3 && has_sinks != (version == 2)) || (has_form && !is_zero(bytes + AT_MORE_SECTIONS, AT_FORM - AT_MORE_SECTIONS)))
         return damaged(path, "the header holds numbers that its version does not have", error);
     return WEIR_OK;
+}
+
+static weir_status decode_form(weir_session_header *header, const unsigned char *bytes, const char *path, weir_error *error)
+{
+    if (session_get32(bytes + AT_VERSION) != 4) return WEIR_OK;
+    const uint32_t flags = session_get32(bytes + AT_FORM + 4);
+    const uint64_t packed = session_get64(bytes + AT_FORM + 8), n_rest = session_get64(bytes + AT_FORM + 16);
+    if (flags > FLAG_MERGED || n_rest > INT32_MAX) return damaged(path, "what it says of its form is out of range", error);
+    header->form = (weir_session_form){ .state_bits = (int32_t)session_get32(bytes + AT_FORM),
+                                        .n_rest = (int32_t)n_rest,
+                                        .packed_bytes = (size_t)packed,
+                                        .is_merged = flags == FLAG_MERGED };
+    return weir_session_has_form(header) ? WEIR_OK : damaged(path, "its version is that of another form", error);
 }
 
 weir_status session_header_decode(weir_session_header *header, session_layout *layout, const unsigned char bytes[SESSION_HEADER],
@@ -277,6 +314,7 @@ weir_status session_header_decode(weir_session_header *header, session_layout *l
         header->policy_bytes = (size_t)session_get64(bytes + at_section(SESSION_POLICY_STATE) + 16);
         header->open_bytes = (size_t)session_get64(bytes + at_section(SESSION_OPEN_ROWS) + 16);
     }
+    WEIR_TRY(decode_form(header, bytes, path, error));
     if (header->is_cut && !is_policy(id->policy)) return damaged(path, "the header's policy is none", error);
     if (!session_layout_of(layout, header)) return damaged(path, "a size in the header is out of range", error);
     if (session_get64(bytes + AT_FILE_BYTES) != layout->file_bytes) return damaged(path, "the header's sizes do not add up", error);

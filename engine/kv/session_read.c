@@ -197,7 +197,7 @@ static weir_status read_whole(weir_session_reader *r, session_section_type type,
 weir_status weir_session_read_tokens(weir_session_reader *reader, int32_t *tokens, int32_t n_vocab, weir_error *error)
 {
     WEIR_TRY(read_whole(reader, SESSION_TOKENS, tokens, error));
-    for (int32_t i = 0; i < reader->header.n_tokens; i++)
+    for (int32_t i = 0; i < reader->header.n_tokens + reader->header.form.n_rest; i++)
         if (tokens[i] < 0 || tokens[i] >= n_vocab)
             return weir_error_set(error, WEIR_EFORMAT, "%s: token %d is %d, the vocabulary ends at %d", reader->path, (int)i,
                                   (int)tokens[i], (int)n_vocab);
@@ -229,7 +229,7 @@ weir_status weir_session_read_states(weir_session_reader *reader, float *const *
 {
     begin_section(reader, SESSION_STATES);
     for (int32_t i = 0; i < reader->header.n_states; i++) {
-        WEIR_TRY(want(reader, states[i], (size_t)reader->header.identity.state_bytes, error));
+        WEIR_TRY(want(reader, states[i], weir_session_state_bytes(&reader->header), error));
         WEIR_TRY(flush(reader, error)); /* the next one may be the same memory */
     }
     return end_section(reader, SESSION_STATES, error);

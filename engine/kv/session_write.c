@@ -156,7 +156,7 @@ static weir_status write_cut(writer *w, const weir_session_cut *cut, session_lay
     return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
 }
 
-static weir_status write_sections(writer *w, const weir_session_text *text, const weir_session_identity *identity, session_layout *layout)
+static weir_status write_sections(writer *w, const weir_session_text *text, const weir_session_header *header, session_layout *layout)
 {
     int32_t places[WEIR_SESSION_STATES];
     for (int32_t i = 0; i < text->n_states; i++) places[i] = text->states[i].at;
@@ -166,7 +166,7 @@ static weir_status write_sections(writer *w, const weir_session_text *text, cons
     WEIR_TRY(end_section(w, &layout->sections[SESSION_SALT]));
     WEIR_TRY(add(w, places, layout->sections[SESSION_PLACES].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PLACES]));
-    for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add_state(w, text, i, (size_t)identity->state_bytes));
+    for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add_state(w, text, i, weir_session_state_bytes(header)));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
         for (int64_t head = 0; head < layout->n_heads; head++)
@@ -179,7 +179,7 @@ static weir_status write_file(writer *w, const weir_session_header *header, cons
 {
     unsigned char bytes[SESSION_HEADER];
     w->at = SESSION_HEADER;
-    WEIR_TRY(write_sections(w, text, &header->identity, layout));
+    WEIR_TRY(write_sections(w, text, header, layout));
     session_header_encode(bytes, header, layout);
     w->at = 0;
     WEIR_TRY(add(w, bytes, sizeof bytes));

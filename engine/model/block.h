@@ -143,6 +143,8 @@ typedef struct weir_block {
     bool (*is_state)(const weir_shape *shape, const weir_block_options *options, const void *state, int64_t n_tokens);
     /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that steps left. */
     void (*count)(const weir_shape *shape, const weir_block_options *options, const void *state, weir_banks *sum);
+    /* Its state is one of kernels/abi/coda.h, of this layer; without rates. */
+    weir_coda_layer (*coda_layer)(const weir_shape *shape, const weir_block_options *options);
 } weir_block;
 
 extern const weir_block weir_block_attention;

@@ -298,6 +298,14 @@ weir_banks weir_model_banks(const weir_model *model, const float *recurrent)
 
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index) { return &model->layers[index].options; }
 
+bool weir_model_coda_layer(const weir_model *model, int64_t index, weir_coda_layer *out)
+{
+    const layer *const l = &model->layers[index];
+    if (l->mixer->coda_layer == NULL) return false;
+    *out = l->mixer->coda_layer(&model->shape, &l->options);
+    return true;
+}
+
 size_t weir_model_decode_bytes(const weir_model *model) { return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model); }
 
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most)

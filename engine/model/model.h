@@ -52,6 +52,8 @@ bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_
 /* What its layers with memory of fixed size have of the text that left this recurrent memory; NULL: of no text, only their slots. */
 weir_banks                weir_model_banks(const weir_model *model, const float *recurrent);
 const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t layer);
+/* A layer whose state is one of kernels/abi/coda.h; false: it is of another kind. */
+bool weir_model_coda_layer(const weir_model *model, int64_t layer, weir_coda_layer *out);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): the bound of decoding is this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);
 /* Tensors of the file that nothing uses (borrowed names); the draft block and vision parts are not counted. */

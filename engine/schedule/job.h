@@ -24,6 +24,7 @@ typedef struct choice {
     bool                 is_again; /* was preempted: what it computes was computed before */
     bool                 is_ended;
     bool                 is_torn;    /* a step failed: its recurrent memory is of no use */
+    bool                 is_lost;    /* the kept text that its request cannot do without is gone */
     weir_sampler_history history;    /* owned; arrays only if penalties are on */
     weir_prefix_mark     marks[CHOICE_MARKS]; /* [n_marks] states of this text that the index does not have yet */
     int32_t              n_marks;

@@ -42,6 +42,7 @@ static weir_prefix_hit take_watched(choice *c)
 void weir_choice_reuse(choice *c)
 {
     weir_job *const job = c->job;
+    c->is_lost = job->request.n_kept > 0; /* until it is found */
     if (!may_reuse(c) || job->request.want_prompt_logprobs || job->request.want_embedding) {
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored"
                            : job->request.want_embedding     ? "an embedding is made of every prompt token"
@@ -50,6 +51,7 @@ void weir_choice_reuse(choice *c)
     }
     const bool            is_watched = c->sequence->keeping != NULL;
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
+    c->is_lost = hit.n_rows < job->request.n_kept;
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
     job->usage.n_cached = hit.n_rows;
     job->usage.n_matched = hit.n_matched;

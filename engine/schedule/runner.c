@@ -135,6 +135,8 @@ void weir_runner_close(weir_runner *runner)
 
 const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner) { return &runner->limits; }
 
+const weir_model *weir_runner_model(const weir_runner *runner) { return runner->model; }
+
 int32_t weir_runner_block_rows(const weir_runner *runner) { return weir_model_block_rows(runner->model); }
 
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens)

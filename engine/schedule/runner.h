@@ -41,6 +41,7 @@ void                        weir_runner_close(weir_runner *runner);
 const weir_runner_limits   *weir_runner_limits_of(const weir_runner *runner);
 int64_t                     weir_runner_n_vocab(const weir_runner *runner);
 int32_t                     weir_runner_block_rows(const weir_runner *runner); /* weir_model_block_rows */
+const weir_model           *weir_runner_model(const weir_runner *runner);
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens); /* weir_model_is_state */
 /* weir_model_banks of a sequence between two steps; NULL: of no text. */
 weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);

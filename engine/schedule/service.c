@@ -194,6 +194,10 @@ static weir_status check_request(const weir_service *service, const weir_request
     WEIR_TRY(weir_service_check_budget(info, request->n_prompt, request->n_choices, error));
     if (request->kv_budget < 0 || request->n_pinned < 0 || request->n_pinned > request->n_prompt)
         return weir_error_set(error, WEIR_EINVAL, "kv_budget must not be negative, and no more than the prompt can be protected");
+    if (request->n_kept < 0 || request->n_kept >= request->n_prompt ||
+        (request->n_kept > 0 && (!request->cache_prompt || request->want_prompt_logprobs || request->want_embedding)))
+        return weir_error_set(error, WEIR_EINVAL,
+                              "a prompt that goes on from a state has a token behind it, and what was read before is not scored");
     if (request->max_tokens < 0 || request->min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)

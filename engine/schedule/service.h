@@ -79,8 +79,10 @@ typedef struct weir_request {
     int32_t                    n_pinned; /* so many first rows stay */
     const char                *session; /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
     int32_t                    turn_starts[WEIR_TURN_STARTS]; /* prompt positions before which states are worth keeping; 0: none */
-    weir_event_callback        callback;
-    void                      *user;
+    int32_t
+        n_kept; /* so many first tokens come from a kept text, as computing them would not give what it holds: without it the job fails */
+    weir_event_callback callback;
+    void               *user;
 } weir_request;
 
 typedef struct weir_service_info {

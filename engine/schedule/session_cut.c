@@ -160,7 +160,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
     a->recurrent = header->n_states > 0 ? weir_memory_take((size_t)s->identity.state_bytes) : NULL;
     if (a->head_rows == NULL || a->policy == NULL || (header->n_states > 0 && a->recurrent == NULL)) return no_memory(s, error);
     WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
-    WEIR_TRY(weir_session_read_salt(reader, s->own.salt, error));
+    WEIR_TRY(session_read_salt(s, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
     WEIR_TRY(weir_session_read_rows(reader, a->head_rows, spec, error));
     WEIR_TRY(weir_session_read_policy(reader, &a->cut, a->policy, error));

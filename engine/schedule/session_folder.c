@@ -84,6 +84,7 @@ static void look_into(const weir_sessions *sessions, weir_session_info *info, co
         info->is_automatic = header->is_automatic;
         (void)snprintf(info->policy, sizeof info->policy, "%s", header->is_cut ? header->identity.policy : "");
         if (sessions->service != NULL) info->problem = weir_session_check(reader, &sessions->identity, &why);
+        if (info->problem == WEIR_OK && weir_session_has_form(header)) info->problem = WEIR_EUNSUPPORTED;
     }
     weir_session_close(reader);
 }
@@ -136,6 +137,7 @@ static weir_status read_open(session_contents *out, const weir_sessions *s, weir
 {
     const weir_session_header *const header = weir_session_header_of(reader);
     WEIR_TRY(weir_session_check(reader, &s->identity, NULL));
+    if (weir_session_has_form(header)) return WEIR_EUNSUPPORTED;
     out->n_tokens = header->n_tokens;
     out->n_states = header->n_states;
     out->is_automatic = header->is_automatic;

@@ -8,6 +8,7 @@
 #include "engine/schedule/job.h"
 #include "engine/schedule/saver.h"
 #include "engine/schedule/session_store.h"
+#include "engine/schedule/state_form.h"
 
 /* A kept text on its way to a file or from one. */
 typedef struct session_carrier {
@@ -36,6 +37,7 @@ struct weir_sessions {
     int64_t               disk;
     pthread_mutex_t       lock; /* one is saved or restored at a time; guards `own` and `recall_causes` */
     session_carrier       own;
+    const char           *read_salt; /* under which what is read now is kept; NULL: the file's */
     weir_log_causes       recall_causes; /* why files were of no use, since one was */
     weir_saver           *saver; /* NULL: nothing is saved under pressure */
 
@@ -92,6 +94,17 @@ WEIR_MUST_CHECK weir_status session_write_text(weir_sessions *sessions, int writ
 /* session_restore.c */
 WEIR_MUST_CHECK weir_status session_restore_named(weir_sessions *sessions, const char *name, weir_session_result *result,
                                                   weir_error *error); /* lock held */
+
+/* The file's section, and the salt that counts. */
+WEIR_MUST_CHECK weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader, weir_error *error); /* lock held */
+
+/* session_state.c: states as databases keep them. */
+WEIR_MUST_CHECK weir_status session_write_state(weir_sessions *s, const weir_session_wish *save, const weir_state_wish *state,
+                                                const weir_session_text *shared, const char *path, weir_session_result *result,
+                                                weir_error *error);
+/* The states of a file into memory, those of a packed one unpacked. */
+WEIR_MUST_CHECK weir_status session_read_states(const weir_sessions *s, weir_session_reader *reader, float *const *states,
+                                                weir_error *error);
 
 /* session_cut.c: texts that a policy watched. */
 bool session_take_cut(weir_sessions *sessions, const weir_cut_wish *wish); /* engine thread: the carrier holds it; false: there is none */

@@ -1,7 +1,9 @@
 /* engine/schedule/session_restore.c - from files to kept texts: the engine thread gives the sequence empty pages and slots for states, the caller's thread
  * reads into them, the engine thread takes in what has proved right. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
@@ -102,15 +104,23 @@ static void throw_away(weir_service *service, void *user)
 }
 
 /* ---- reading ---- */
+weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader, weir_error *error)
+{
+    WEIR_TRY(weir_session_read_salt(reader, sessions->own.salt, error));
+    if (sessions->read_salt != NULL) (void)snprintf(sessions->own.salt, sizeof sessions->own.salt, "%s", sessions->read_salt);
+    return WEIR_OK;
+}
+
 static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int32_t *places, weir_error *error)
 {
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
-    if (n > s->service->info.window)
-        return weir_error_set(error, WEIR_EFULL, "the session has %d tokens, the window here is %d; raise model.context", (int)n,
+    const int64_t n_all = (int64_t)n + weir_session_header_of(reader)->form.n_rest;
+    if (n_all > s->service->info.window)
+        return weir_error_set(error, WEIR_EFULL, "the session has %" PRId64 " tokens, the window here is %d; raise model.context", n_all,
                               (int)s->service->info.window);
     WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
-    WEIR_TRY(weir_session_read_salt(reader, s->own.salt, error));
+    WEIR_TRY(session_read_salt(s, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
     s->own.sequence.n_tokens = n;
     return WEIR_OK;
@@ -145,7 +155,7 @@ static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, co
     float        *states[WEIR_SESSION_STATES];
     for (int32_t i = 0; i < n; i++) states[i] = s->own.marks[i < skipped ? 0 : i - skipped].state;
     for (int32_t i = 0; i < s->own.n_marks; i++) s->own.marks[i].at = places[skipped + i];
-    WEIR_TRY(weir_session_read_states(reader, states, error));
+    WEIR_TRY(session_read_states(s, reader, states, error));
     for (int32_t i = 0; i < s->own.n_marks; i++) {
         if (!weir_runner_is_state(s->service->runner, s->own.marks[i].state, s->own.marks[i].at))
             return weir_error_set(error, WEIR_EFORMAT, "session %s: its state after token %d is none that the model leaves", s->own.name,
@@ -154,12 +164,33 @@ static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, co
     return read_pages(s, reader, error);
 }
 
+static void look_for(weir_service *service, void *user)
+{
+    room *const                r = user;
+    const weir_sequence *const sequence = &r->sessions->own.sequence;
+    r->rows = weir_prefix_reach(service->prefix, sequence->tokens, sequence->n_tokens, r->sessions->own.salt);
+}
+
+/* A state is asked again and again: mostly it is there. */
+static bool is_there(weir_sessions *s)
+{
+    room r = { .sessions = s };
+    if (s->read_salt == NULL) return false;
+    weir_service_call(s->service, look_for, &r);
+    return r.rows >= s->own.sequence.n_tokens;
+}
+
 static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, weir_session_result *result, weir_error *error)
 {
     int32_t                          places[WEIR_SESSION_STATES];
     const weir_session_header *const header = weir_session_header_of(reader);
     weir_status                      status = read_text(s, reader, places, error);
     room                             r = { .sessions = s, .n_states = header->n_states };
+    if (status == WEIR_OK && is_there(s)) {
+        *result = (weir_session_result){ .n_tokens = header->n_tokens, .n_bytes = (int64_t)header->bytes };
+        weir_service_call(s->service, throw_away, s);
+        return WEIR_OK;
+    }
     if (status == WEIR_OK) {
         weir_service_call(s->service, make_place, &r);
         status = r.status;
@@ -180,9 +211,13 @@ static weir_status restore_file(weir_sessions *s, const char *path, const char *
     weir_session_reader *reader = NULL;
     WEIR_TRY(weir_session_open(&reader, path, error));
     (void)snprintf(s->own.name, sizeof s->own.name, "%s", name);
-    if (weir_session_header_of(reader)->is_automatic) s->own.name[0] = '\0';
+    const weir_session_header *const header = weir_session_header_of(reader);
+    if (header->is_automatic) s->own.name[0] = '\0';
     const weir_status status =
-        weir_session_header_of(reader)->is_cut ? session_restore_cut(s, reader, result, error) : restore_from(s, reader, result, error);
+        weir_session_has_form(header) && s->read_salt == NULL
+            ? weir_error_set(error, WEIR_EUNSUPPORTED, "%s: a state of a database, and no session: `weir db query` goes on from it", path)
+        : header->is_cut ? session_restore_cut(s, reader, result, error)
+                         : restore_from(s, reader, result, error);
     weir_session_close(reader);
     return status;
 }
@@ -206,11 +241,15 @@ weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, wei
     return status;
 }
 
-weir_status weir_sessions_read(weir_sessions *sessions, const char *path, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_read(weir_sessions *sessions, const char *path, const char *salt, weir_session_result *result, weir_error *error)
 {
     const int64_t start = weir_clock_ns();
-    WEIR_TRY(session_begin(sessions, error));
+    if (salt != NULL && (salt[0] == '\0' || strlen(salt) > WEIR_PREFIX_SALT))
+        return weir_error_set(error, WEIR_EINVAL, "a salt has 1 to %d bytes", (int)WEIR_PREFIX_SALT);
+    (void)pthread_mutex_lock(&sessions->lock);
+    sessions->read_salt = salt;
     const weir_status status = restore_file(sessions, path, "", result, error);
+    sessions->read_salt = NULL;
     session_end(sessions);
     if (status == WEIR_EFULL) return weir_error_prefix(error, status, "%s", path);
     if (status == WEIR_OK) result->time_ns = weir_clock_ns() - start;

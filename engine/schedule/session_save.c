@@ -122,13 +122,15 @@ static weir_session_text shared_text(const weir_sessions *s, bool is_automatic, 
                                 .is_automatic = is_automatic };
 }
 
-/* path: NULL for the name's file in the folder. */
-static weir_status write_shared(weir_sessions *s, const char *name, const char *path, weir_session_result *result, weir_error *error)
+/* path: NULL for the file of save->name in the folder; state: NULL for a session. */
+static weir_status write_shared(weir_sessions *s, const weir_session_wish *save, const weir_state_wish *state, const char *path,
+                                weir_session_result *result, weir_error *error)
 {
     weir_session_cut        cut;
     size_t                  written = 0;
     const weir_session_text text = shared_text(s, false, &cut);
-    if (path == NULL) return session_write_text(s, 0, name, &text, result, error);
+    if (path == NULL) return session_write_text(s, 0, save->name, &text, result, error);
+    if (state != NULL) return session_write_state(s, save, state, &text, path, result, error);
     const weir_status status = weir_session_write(path, &s->identity, &text, &written, error);
     if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = text.n_tokens, .n_bytes = (int64_t)written };
     return status;
@@ -145,16 +147,19 @@ static weir_status check_wish(const weir_sessions *s, const weir_session_wish *s
     return WEIR_OK;
 }
 
-static weir_status save_to(weir_sessions *sessions, const weir_session_wish *save, const char *path, weir_session_result *result,
-                           weir_error *error)
+static weir_status save_to(weir_sessions *sessions, const weir_session_wish *save, const weir_state_wish *state, const char *path,
+                           weir_session_result *result, weir_error *error)
 {
     const int64_t start = weir_clock_ns();
     WEIR_TRY(check_wish(sessions, save, error));
-    WEIR_TRY(session_begin(sessions, error));
+    if (path != NULL)
+        (void)pthread_mutex_lock(&sessions->lock);
+    else
+        WEIR_TRY(session_begin(sessions, error));
     wish w = { .sessions = sessions, .save = save };
     weir_saver_pause(sessions->saver); /* what it writes takes room that is wanted here; written, it can give way */
     weir_service_call(sessions->service, take_wished, &w);
-    weir_status status = w.status == WEIR_OK ? write_shared(sessions, save->name, path, result, error)
+    weir_status status = w.status == WEIR_OK ? write_shared(sessions, save, state, path, result, error)
                                              : weir_error_set(error, w.status, "nothing to save as %s: %s", save->name, w.hit.reason);
     weir_service_call(sessions->service, let_go, sessions);
     weir_saver_resume(sessions->saver);
@@ -165,13 +170,19 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
 
 weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish *save, weir_session_result *result, weir_error *error)
 {
-    return save_to(sessions, save, NULL, result, error);
+    return save_to(sessions, save, NULL, NULL, result, error);
 }
 
 weir_status weir_sessions_write(weir_sessions *sessions, const weir_session_wish *save, const char *path, weir_session_result *result,
                                 weir_error *error)
 {
-    return save_to(sessions, save, path, result, error);
+    return save_to(sessions, save, NULL, path, result, error);
+}
+
+weir_status weir_sessions_write_state(weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,
+                                      const char *path, weir_session_result *result, weir_error *error)
+{
+    return save_to(sessions, wish, state, path, result, error);
 }
 
 void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt,

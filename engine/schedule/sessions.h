@@ -63,10 +63,37 @@ WEIR_MUST_CHECK weir_status weir_sessions_resume(weir_sessions *sessions, const 
  * What a request does that has no name, or whose name did not help. What fails is logged: the tokens can be computed. */
 void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt);
 /* The same with a file at any path, which is in no folder's count: what is written there counts as its caller's, what is read is kept under no name.
- * wish->name, for texts that requests named, is the text's and not the file's. */
+ * wish->name, for texts that requests named, is the text's and not the file's. These wait for others. EUNSUPPORTED: no
+ * memory of the model can have so few bits. */
 WEIR_MUST_CHECK weir_status weir_sessions_write(weir_sessions *sessions, const weir_session_wish *wish, const char *path,
                                                 weir_session_result *result, weir_error *error);
-WEIR_MUST_CHECK weir_status weir_sessions_read(weir_sessions *sessions, const char *path, weir_session_result *result, weir_error *error);
+/* As a database keeps it: one state, and the tokens behind what could be saved. */
+typedef struct weir_state_wish {
+    int32_t state_bits; /* 8, 4: of keys and values of fixed size; 0: as they are */
+    int64_t room; /* bytes that the file may take; 0: any */
+} weir_state_wish;
+WEIR_MUST_CHECK weir_status weir_sessions_write_state(weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,
+                                                      const char *path, weir_session_result *result, weir_error *error);
+/* salt: under which the text is kept, and not read if it is there; NULL: the file's, which then is no state of a database. */
+WEIR_MUST_CHECK weir_status weir_sessions_read(weir_sessions *sessions, const char *path, const char *salt, weir_session_result *result,
+                                               weir_error *error);
+
+/* What of two states is in the one that was made of them, over all layers. */
+typedef struct weir_state_merged {
+    int64_t n_exact_earlier, n_exact_later, n_exact_kept; /* rows in the exact banks */
+    int64_t n_summary_earlier, n_summary_later, n_summary_kept; /* prototypes in the summary banks */
+    int64_t n_recent_earlier; /* rows of the earlier state's rings, which are not in the merged one */
+} weir_state_merged;
+typedef struct weir_merge_wish {
+    const char     *earlier, *later; /* files of states */
+    weir_state_wish state; /* of the file that is written */
+} weir_merge_wish;
+/* A state that has what the banks of two hold and goes on where the later one ends (engine/kv/coda_compose.h). EUNSUPPORTED: not with this model. The
+ * files as in weir_sessions_read. */
+WEIR_MUST_CHECK weir_status weir_sessions_merge(const weir_sessions *sessions, const weir_merge_wish *wish, const char *path,
+                                                weir_state_merged *merged, weir_session_result *result, weir_error *error);
+/* Bytes of a state in a file of so many bits; 0: the model has none that can be packed. */
+size_t                      weir_sessions_packed_bytes(const weir_sessions *sessions, int32_t state_bits);
 WEIR_MUST_CHECK weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error);
 /* *out [*n], by name; weir_memory_give frees it. Of damaged files only name and size are known. */
 WEIR_MUST_CHECK weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error);

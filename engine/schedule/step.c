@@ -263,9 +263,19 @@ static void count_step(weir_service *service, int32_t n_works)
     weir_service_publish(service);
 }
 
+static void fail_lost(weir_service *service)
+{
+    for (int32_t i = 0; i < service->info.n_slots; i++) {
+        const choice *const c = service->slots[i].owner;
+        if (c != NULL && c->is_lost)
+            weir_job_finish(c->job, WEIR_EFULL, "the state that this request goes on from was pushed out of memory; send it again");
+    }
+}
+
 void weir_service_step(weir_service *service)
 {
     weir_service_resume_stalled(service);
+    fail_lost(service);
     int32_t n_works = plan(service);
     if (n_works == 0) return;
     const float *logits = NULL;

@@ -71,10 +71,19 @@ weir_status state_file_look(weir_state_info *out, const char *path, const uint64
         return weir_error_set(error, WEIR_EMISMATCH,
                               "%s: a state of another model: its digest is %016" PRIx64 ", that of the database's model %016" PRIx64, path,
                               header.identity.model[0], model[0]);
-    out->n_tokens = header.n_tokens;
+    out->n_tokens = (int64_t)header.n_tokens + header.form.n_rest;
+    out->state_bits = header.form.state_bits;
+    out->is_merged = header.form.is_merged;
     out->n_bytes = (int64_t)header.bytes;
     out->created = header.created;
     return digest_header(out->payload, path, error);
+}
+
+weir_status state_form_check(const weir_states *s, const weir_state_info *info, weir_error *error)
+{
+    if (s->header.kind.version >= 2 || weir_state_is_exact(info)) return WEIR_OK;
+    return weir_error_set(error, WEIR_EUNSUPPORTED,
+                          "%s: a state database of version 1 has no states that are packed or merged; make a new one", s->folder);
 }
 
 /* ---- all files ----------------------------------------------------------------------------------------------------------- */
@@ -104,6 +113,7 @@ static weir_status adopt(sweep *w, const char *name, const char *path)
     weir_status        status = state_index_name(&s->index, name) == NULL
                                     ? state_file_look(info, path, s->header.kind.model, &why)
                                     : weir_error_set(&why, WEIR_EINVAL, "%s: another state has its name", path);
+    if (status == WEIR_OK) status = state_form_check(s, info, &why);
     (void)snprintf(info->name, sizeof info->name, "%s", name);
     (void)snprintf(info->label, sizeof info->label, "%s", name);
     if (status == WEIR_OK) status = state_file_path(place, s->folder, name, info->serial, &why);

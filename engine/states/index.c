@@ -87,6 +87,16 @@ state_entry *state_index_name(const state_index *index, const char *name)
     return NULL;
 }
 
+int64_t state_index_bytes(const state_index *index)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < index->n_entries; i++) {
+        const state_entry *const entry = state_index_at(index, i);
+        if (entry->is_live && entry->info.n_bytes <= INT64_MAX - n) n += entry->info.n_bytes;
+    }
+    return n;
+}
+
 /* The number that a name of this slug has: 1 of the slug itself, 0 of another name. */
 static size_t number_of(const char *name, const char *slug)
 {

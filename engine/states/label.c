@@ -39,6 +39,13 @@ static char plain(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '-';
 }
 
+void weir_state_owner(char out[WEIR_STATE_OWNER + 2], const char *name)
+{
+    const bool is_owned = name[0] == 'k' && strspn(name + 1, "0123456789abcdef") == WEIR_STATE_OWNER && name[WEIR_STATE_OWNER + 1] == '-';
+    memcpy(out, name, is_owned ? WEIR_STATE_OWNER + 1 : 0);
+    out[is_owned ? WEIR_STATE_OWNER + 1 : 0] = '\0';
+}
+
 void weir_state_slug(char out[WEIR_STATE_NAME + 1], const char *label)
 {
     size_t n = 0;

@@ -21,7 +21,8 @@ enum {
     AT_CREATED = 48,
     AT_NEXT_SERIAL = 56,
     AT_EMBEDDING = 64,
-    AT_HEADER_END = AT_EMBEDDING + WEIR_STATE_EMBEDDING + 1,
+    AT_STATE_BITS = AT_EMBEDDING + WEIR_STATE_EMBEDDING + 1, /* version 1 ends here */
+    AT_HEADER_END = AT_STATE_BITS + 4,
     AT_HEADER_CHECKSUM = STATE_HEADER - 8
 };
 
@@ -42,7 +43,10 @@ enum {
     AT_RECORD_END = AT_LABEL + WEIR_STATE_LABEL + 1,
     AT_METADATA = 512,
     MARK = 0x52545357, /* "WSTR" */
-    FLAG_VECTOR = 1
+    FLAG_VECTOR = 1,
+    FLAG_MERGED = 2, /* these from version 2 on */
+    FLAG_8_BITS = 4,
+    FLAG_4_BITS = 8
 };
 _Static_assert(AT_METADATA + WEIR_STATE_METADATA == STATE_RECORD_VECTOR, "metadata ends where the vector begins");
 _Static_assert((int)AT_RECORD_END <= (int)AT_METADATA, "fields end before the metadata");
@@ -87,7 +91,7 @@ void state_header_encode(unsigned char out[STATE_HEADER], const state_log_header
 {
     memset(out, 0, STATE_HEADER);
     memcpy(out, MAGIC, 8);
-    put(out + AT_VERSION, WEIR_STATES_VERSION, 4);
+    put(out + AT_VERSION, (uint64_t)header->kind.version, 4);
     put(out + AT_HEADER_BYTES, STATE_HEADER, 4);
     put(out + AT_RECORD_BYTES, state_record_bytes(header->kind.dim), 4);
     put(out + AT_DIM, (uint64_t)header->kind.dim, 4);
@@ -96,6 +100,7 @@ void state_header_encode(unsigned char out[STATE_HEADER], const state_log_header
     put(out + AT_CREATED, (uint64_t)header->created, 8);
     put(out + AT_NEXT_SERIAL, (uint64_t)header->next_serial, 8);
     memcpy(out + AT_EMBEDDING, header->kind.embedding, sizeof header->kind.embedding);
+    put(out + AT_STATE_BITS, (uint64_t)header->kind.state_bits, 4);
     put(out + AT_HEADER_CHECKSUM, XXH3_64bits(out, AT_HEADER_CHECKSUM), 8);
 }
 
@@ -106,21 +111,23 @@ static weir_status damaged(const char *path, const char *what, weir_error *error
 
 weir_status state_header_decode(state_log_header *out, const unsigned char bytes[STATE_HEADER], const char *path, weir_error *error)
 {
-    const uint64_t version = get(bytes + AT_VERSION, 4), dim = get(bytes + AT_DIM, 4);
+    const uint64_t version = get(bytes + AT_VERSION, 4), dim = get(bytes + AT_DIM, 4), bits = get(bytes + AT_STATE_BITS, 4);
     if (memcmp(bytes, MAGIC, 8) != 0) return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
-    if (version != WEIR_STATES_VERSION)
+    if (version < 1 || version > WEIR_STATES_VERSION)
         return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "%s: a state database of version %" PRIu64 ", this program reads version %d; use the program that wrote it",
+                              "%s: a state database of version %" PRIu64
+                              ", this program reads versions 1 to %d; use the program that wrote it",
                               path, version, (int)WEIR_STATES_VERSION);
     if (get(bytes + AT_HEADER_CHECKSUM, 8) != XXH3_64bits(bytes, AT_HEADER_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
-    state_log_header header = { .kind.dim = (int32_t)dim,
+    state_log_header header = { .kind = { .dim = (int32_t)dim, .state_bits = (int32_t)bits, .version = (int32_t)version },
                                 .id = get(bytes + AT_ID, 8),
                                 .created = (int64_t)get(bytes + AT_CREATED, 8),
                                 .next_serial = (int64_t)get(bytes + AT_NEXT_SERIAL, 8) };
     for (int i = 0; i < 2; i++) header.kind.model[i] = get(bytes + AT_MODEL + 8 * i, 8);
     if (dim > WEIR_STATE_DIM || get(bytes + AT_HEADER_BYTES, 4) != STATE_HEADER ||
-        get(bytes + AT_RECORD_BYTES, 4) != state_record_bytes((int32_t)dim) || header.next_serial < 1 || !is_count(header.next_serial) ||
+        get(bytes + AT_RECORD_BYTES, 4) != state_record_bytes((int32_t)dim) || (bits != 0 && bits != 8 && bits != 4) ||
+        (bits != 0 && version < 2) || header.next_serial < 1 || !is_count(header.next_serial) ||
         !get_text(header.kind.embedding, bytes + AT_EMBEDDING, sizeof header.kind.embedding) ||
         !is_zero(bytes + AT_HEADER_END, AT_HEADER_CHECKSUM - AT_HEADER_END))
         return damaged(path, "the header holds numbers that this version does not have", error);
@@ -137,6 +144,15 @@ double state_vector_length(const float *vector, int32_t dim)
     double squares = 0;
     for (int32_t i = 0; i < dim; i++) squares += (double)vector[i] * (double)vector[i];
     return length_of(squares);
+}
+
+static uint64_t flags_of(const state_record *record)
+{
+    const weir_state_info *const info = &record->info;
+    return (record->vector != NULL ? FLAG_VECTOR : 0u) | (info->is_merged ? FLAG_MERGED : 0u) |
+           (info->state_bits == 8   ? FLAG_8_BITS
+            : info->state_bits == 4 ? FLAG_4_BITS
+                                    : 0u);
 }
 
 static uint64_t checksum(const unsigned char *record, const state_log_header *header)
@@ -158,7 +174,7 @@ void state_record_encode(unsigned char *out, const state_record *record, const s
         put(out + AT_BYTES, (uint64_t)info->n_bytes, 8);
         for (int i = 0; i < 2; i++) put(out + AT_PAYLOAD + 8 * i, info->payload[i], 8);
         for (int i = 0; i < 2; i++) put(out + AT_SOURCE + 8 * i, info->source[i], 8);
-        put(out + AT_FLAGS, record->vector != NULL ? FLAG_VECTOR : 0, 4);
+        put(out + AT_FLAGS, flags_of(record), 4);
         put(out + AT_N_METADATA, record->n_metadata, 4);
         (void)snprintf((char *)out + AT_NAME, sizeof info->name, "%s", info->name);
         (void)snprintf((char *)out + AT_LABEL, sizeof info->label, "%s", info->label);
@@ -190,21 +206,25 @@ static double decode_length(const unsigned char *at, int32_t dim)
     return length_of(squares);
 }
 
-static bool decode_added(state_record *out, const unsigned char *bytes, int32_t dim, size_t n)
+static bool decode_added(state_record *out, const unsigned char *bytes, int32_t dim, int32_t version, size_t n)
 {
     weir_state_info *const info = &out->info;
     const uint64_t         flags = get(bytes + AT_FLAGS, 4), n_metadata = get(bytes + AT_N_METADATA, 4);
     const size_t           end = STATE_RECORD_VECTOR + (size_t)dim * sizeof(float);
     info->n_tokens = (int64_t)get(bytes + AT_TOKENS, 8);
     info->n_bytes = (int64_t)get(bytes + AT_BYTES, 8);
-    info->has_vector = flags == FLAG_VECTOR;
+    const uint64_t most = version < 2 ? (uint64_t)FLAG_VECTOR : FLAG_VECTOR | FLAG_MERGED | FLAG_8_BITS | FLAG_4_BITS;
+    info->has_vector = (flags & FLAG_VECTOR) != 0;
+    info->is_merged = (flags & FLAG_MERGED) != 0;
+    info->state_bits = (flags & FLAG_8_BITS) != 0 ? 8 : (flags & FLAG_4_BITS) != 0 ? 4 : 0;
     for (int i = 0; i < 2; i++) {
         info->payload[i] = get(bytes + AT_PAYLOAD + 8 * i, 8);
         info->source[i] = get(bytes + AT_SOURCE + 8 * i, 8);
     }
-    if (flags > FLAG_VECTOR || n_metadata > WEIR_STATE_METADATA || !is_count(info->n_tokens) || !is_count(info->n_bytes) ||
-        !get_text(info->name, bytes + AT_NAME, sizeof info->name) || !get_text(info->label, bytes + AT_LABEL, sizeof info->label) ||
-        !state_name_is_good(info->name) || info->label[0] == '\0' || !is_zero(bytes + AT_RECORD_END, AT_METADATA - AT_RECORD_END) ||
+    if (flags > most || ((flags & FLAG_8_BITS) != 0 && (flags & FLAG_4_BITS) != 0) || n_metadata > WEIR_STATE_METADATA ||
+        !is_count(info->n_tokens) || !is_count(info->n_bytes) || !get_text(info->name, bytes + AT_NAME, sizeof info->name) ||
+        !get_text(info->label, bytes + AT_LABEL, sizeof info->label) || !state_name_is_good(info->name) || info->label[0] == '\0' ||
+        !is_zero(bytes + AT_RECORD_END, AT_METADATA - AT_RECORD_END) ||
         !is_zero(bytes + AT_METADATA + n_metadata, WEIR_STATE_METADATA - (size_t)n_metadata) || !is_zero(bytes + end, n - 8 - end))
         return false;
     out->metadata = (const char *)bytes + AT_METADATA;
@@ -221,6 +241,6 @@ bool state_record_decode(state_record *out, const unsigned char *bytes, const st
     *out = (state_record){ .type = (state_record_type)type,
                            .info = { .serial = (int64_t)get(bytes + AT_SERIAL, 8), .created = (int64_t)get(bytes + AT_ADDED, 8) } };
     if (out->info.serial < 1 || !is_count(out->info.serial)) return false;
-    if (type == STATE_ADDED) return decode_added(out, bytes, header->kind.dim, n);
+    if (type == STATE_ADDED) return decode_added(out, bytes, header->kind.dim, header->kind.version, n);
     return type == STATE_REMOVED && is_zero(bytes + AT_TOKENS, n - 8 - AT_TOKENS);
 }

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,6 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
-#include "engine/formats/json.h"
 #include "engine/states/states_internal.h"
 
 /* ---- writers take turns ----------------------------------------------------------------------------------------------- */
@@ -66,26 +64,13 @@ static void end(weir_states *s)
     (void)pthread_mutex_unlock(&s->writer);
 }
 
-/* What is there now; the lock is held for reading if this is OK. */
-static weir_status look(weir_states *s, weir_error *error)
-{
-    (void)pthread_rwlock_rdlock(&s->lock);
-    if (state_log_is_current(s)) return WEIR_OK;
-    (void)pthread_rwlock_unlock(&s->lock);
-    (void)pthread_rwlock_wrlock(&s->lock);
-    const weir_status status = state_log_read(s, error);
-    (void)pthread_rwlock_unlock(&s->lock);
-    if (status == WEIR_OK) (void)pthread_rwlock_rdlock(&s->lock);
-    return status;
-}
-
-static void leave(weir_states *s) { (void)pthread_rwlock_unlock(&s->lock); }
-
 /* ---- opening ----------------------------------------------------------------------------------------------------------- */
 static weir_status check_kind(const weir_states_kind *kind, weir_error *error)
 {
     if (kind->dim < 0 || kind->dim > WEIR_STATE_DIM)
         return weir_error_set(error, WEIR_EINVAL, "vectors of states have 0 to %d dimensions, not %d", (int)WEIR_STATE_DIM, (int)kind->dim);
+    if (kind->state_bits != 0 && kind->state_bits != 8 && kind->state_bits != 4)
+        return weir_error_set(error, WEIR_EINVAL, "states are kept in 8 or 4 bits, or as they are, not in %d bits", (int)kind->state_bits);
     if (strnlen(kind->embedding, sizeof kind->embedding) == sizeof kind->embedding)
         return weir_error_set(error, WEIR_EINVAL, "what vectors are is named in at most %d bytes", (int)WEIR_STATE_EMBEDDING);
     return WEIR_OK;
@@ -95,7 +80,10 @@ static weir_status write_empty(const char *folder, const weir_states_kind *kind,
 {
     char             path[PATH_MAX];
     unsigned char    bytes[STATE_HEADER];
-    state_log_header header = { .kind = { .model = { kind->model[0], kind->model[1] }, .dim = kind->dim },
+    state_log_header header = { .kind = { .model = { kind->model[0], kind->model[1] },
+                                          .dim = kind->dim,
+                                          .state_bits = kind->state_bits,
+                                          .version = WEIR_STATES_VERSION },
                                 .created = weir_clock_unix_seconds(),
                                 .next_serial = 1 };
     (void)snprintf(header.kind.embedding, sizeof header.kind.embedding, "%s", kind->embedding);
@@ -158,7 +146,7 @@ weir_status weir_states_open(weir_states **out, const weir_states_options *optio
 {
     weir_states *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the state database");
-    *s = (weir_states){ .folder = strdup(options->folder), .log = -1, .guard = -1, .index.payer = options->payer };
+    *s = (weir_states){ .folder = strdup(options->folder), .log = -1, .guard = -1, .index.payer = options->payer, .disk = options->disk };
     (void)pthread_mutex_init(&s->writer, NULL);
     (void)pthread_rwlock_init(&s->lock, NULL);
     weir_status status = open_states(s, options, error);
@@ -185,50 +173,42 @@ void weir_states_close(weir_states *states)
 const weir_states_kind *weir_states_kind_of(const weir_states *states) { return &states->header.kind; }
 
 /* ---- changing ------------------------------------------------------------------------------------------------------------ */
-static weir_status check_metadata(const char *metadata, size_t n, weir_error *error)
-{
-    json_t *root = NULL;
-    if (n > WEIR_STATE_METADATA)
-        return weir_error_set(error, WEIR_EINVAL, "the metadata has %zu bytes, at most %d are kept", n, (int)WEIR_STATE_METADATA);
-    weir_status status = weir_json_parse(&root, metadata, n, "metadata", WEIR_JSON_DEPTH, error);
-    if (status == WEIR_EFORMAT) status = weir_error_prefix(error, WEIR_EINVAL, "the metadata is no JSON");
-    if (status == WEIR_OK && !json_is_object(root)) status = weir_error_set(error, WEIR_EINVAL, "the metadata is no JSON object");
-    json_decref(root);
-    return status;
-}
-
-static weir_status check_vector(const weir_states *s, const float *vector, double *length, weir_error *error)
-{
-    const int32_t dim = s->header.kind.dim;
-    if (dim == 0) return weir_error_set(error, WEIR_EINVAL, "%s: this database has no vectors; make one that has", s->folder);
-    *length = state_vector_length(vector, dim);
-    if (*length > 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "the vector of %d numbers has no direction: it is zero, too long, or holds what is no number",
-                          (int)dim);
-}
-
 static weir_status check_new(const weir_states *s, const weir_new_state *state, state_record *record, weir_error *error)
 {
     double length;
     WEIR_TRY(weir_state_label(record->info.label, state->label, error));
-    if (state->vector != NULL) WEIR_TRY(check_vector(s, state->vector, &length, error));
+    if (state->vector != NULL) WEIR_TRY(state_vector_check(s, state->vector, &length, error));
     if (state->metadata == NULL) return WEIR_OK;
     record->metadata = state->metadata;
     record->n_metadata = strlen(state->metadata);
-    return check_metadata(state->metadata, record->n_metadata, error);
+    return state_metadata_check(state->metadata, record->n_metadata, error);
+}
+
+/* The owner stands before the slug, of which as much goes as both have room. */
+static void slug_of(char out[WEIR_STATE_NAME + 1], const char *label, const char *owner)
+{
+    enum { OWNED = 32 };
+    char slug[WEIR_STATE_NAME + 1];
+    weir_state_slug(slug, label);
+    if (owner != NULL)
+        (void)snprintf(out, WEIR_STATE_NAME + 1, "%.*s-%.*s", WEIR_STATE_OWNER + 1, owner, (int)OWNED, slug);
+    else
+        (void)snprintf(out, WEIR_STATE_NAME + 1, "%s", slug);
 }
 
 /* A serial, a name, and room for the entry. */
-static weir_status choose_place(weir_states *s, weir_state_info *info, weir_error *error)
+static weir_status choose_place(weir_states *s, weir_state_info *info, const char *owner, weir_error *error)
 {
     char slug[WEIR_STATE_NAME + 1];
-    weir_state_slug(slug, info->label);
+    slug_of(slug, info->label, owner);
     (void)pthread_rwlock_wrlock(&s->lock);
     info->serial = s->next_serial;
     weir_status status = state_index_free_name(&s->index, slug, info->name);
     if (status == WEIR_OK) status = state_index_reserve(&s->index);
     (void)pthread_rwlock_unlock(&s->lock);
-    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "%s: no memory for one more state (memory.host)", s->folder);
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(error, status, "%s: no memory for one more state (memory.host; of a server states.memory)", s->folder);
 }
 
 static weir_status append(weir_states *s, const state_record *record, weir_error *error)
@@ -239,14 +219,30 @@ static weir_status append(weir_states *s, const state_record *record, weir_error
     return status;
 }
 
+/* Bytes that one more file may take; 0: any. */
+static weir_status find_room(weir_states *s, int64_t *room, weir_error *error)
+{
+    if (s->disk == 0) return WEIR_OK;
+    (void)pthread_rwlock_rdlock(&s->lock);
+    const int64_t used = state_index_bytes(&s->index);
+    (void)pthread_rwlock_unlock(&s->lock);
+    *room = s->disk - used;
+    if (*room > 0) return WEIR_OK;
+    return weir_error_set(error, WEIR_EFULL, "%s: its states take %" PRId64 " bytes, %" PRId64 " are allowed (states.disk); delete some",
+                          s->folder, used, s->disk);
+}
+
 static weir_status add(weir_states *s, const weir_new_state *state, state_record *record, weir_error *error)
 {
     char                   path[PATH_MAX];
     weir_state_info *const info = &record->info;
-    WEIR_TRY(choose_place(s, info, error));
+    int64_t                room = 0;
+    WEIR_TRY(find_room(s, &room, error));
+    WEIR_TRY(choose_place(s, info, state->owner, error));
     WEIR_TRY(state_file_path(path, s->folder, info->name, info->serial, error));
-    weir_status status = state->write(state->user, path, error);
+    weir_status status = state->write(state->user, path, room, error);
     if (status == WEIR_OK) status = state_file_look(info, path, s->header.kind.model, error);
+    if (status == WEIR_OK) status = state_form_check(s, info, error);
     info->created = weir_clock_unix_seconds();
     if (status == WEIR_OK) status = append(s, record, error);
     if (status != WEIR_OK) (void)unlink(path);
@@ -264,11 +260,6 @@ weir_status weir_states_add(weir_states *states, const weir_new_state *state, we
     end(states);
     if (status == WEIR_OK && out != NULL) *out = record.info;
     return status;
-}
-
-static weir_status not_found(const weir_states *s, const char *name, weir_error *error)
-{
-    return weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no state %.*s", s->folder, (int)WEIR_STATE_NAME, name);
 }
 
 /* On failure the log keeps what is gone, until the next time; with damaged records until it is opened, which looks after their files. */
@@ -300,100 +291,5 @@ weir_status weir_states_remove(weir_states *states, const char *name, weir_error
     WEIR_TRY(begin(states, error));
     const weir_status status = remove_named(states, name, error);
     end(states);
-    return status;
-}
-
-/* ---- looking --------------------------------------------------------------------------------------------------------------- */
-weir_status weir_states_find(weir_states *states, const char *name, weir_state_info *out, weir_error *error)
-{
-    WEIR_TRY(look(states, error));
-    const state_entry *const entry = state_index_name(&states->index, name);
-    if (entry != NULL) *out = entry->info;
-    leave(states);
-    return entry != NULL ? WEIR_OK : not_found(states, name, error);
-}
-
-weir_status weir_states_find_source(weir_states *states, const uint64_t source[2], weir_state_info *out, weir_error *error)
-{
-    bool is_there = false;
-    WEIR_TRY(look(states, error));
-    for (size_t i = states->index.n_entries; i-- > 0 && !is_there;) {
-        const state_entry *const entry = state_index_at(&states->index, i);
-        is_there = entry->is_live && memcmp(entry->info.source, source, sizeof entry->info.source) == 0;
-        if (is_there) *out = entry->info;
-    }
-    leave(states);
-    return is_there ? WEIR_OK : weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no state of this source", states->folder);
-}
-
-static weir_status read_metadata(const weir_states *s, const weir_state_info *info, weir_buffer *out, unsigned char *memory,
-                                 weir_error *error)
-{
-    const state_entry *const entry = state_index_serial(&s->index, info->serial);
-    state_record             record;
-    if (entry == NULL) return not_found(s, info->name, error);
-    WEIR_TRY(state_log_record(s, entry, memory, &record, error));
-    if (record.n_metadata == 0) return weir_buffer_text(out, "{}");
-    if (check_metadata(record.metadata, record.n_metadata, NULL) != WEIR_OK)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: the metadata of state %s is no JSON object", s->folder, info->name);
-    return weir_buffer_add(out, record.metadata, record.n_metadata);
-}
-
-weir_status weir_states_metadata(weir_states *states, const weir_state_info *info, weir_buffer *out, weir_error *error)
-{
-    WEIR_TRY(look(states, error));
-    unsigned char *const memory = weir_memory_take(state_record_bytes(states->header.kind.dim));
-    const weir_status    status = memory != NULL ? read_metadata(states, info, out, memory, error)
-                                                 : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for metadata", states->folder);
-    leave(states);
-    weir_memory_give(memory);
-    return status;
-}
-
-weir_status weir_states_payload(weir_states *states, const weir_state_info *info, char path[PATH_MAX], weir_error *error)
-{
-    weir_state_info found = { 0 };
-    WEIR_TRY(state_file_path(path, states->folder, info->name, info->serial, error));
-    const weir_status status = state_file_look(&found, path, states->header.kind.model, error);
-    if (status == WEIR_ENOTFOUND)
-        return weir_error_set(error, status, "%s: the file of state %s is gone; delete the state and make it again", path, info->name);
-    if (status != WEIR_OK) return status;
-    if (memcmp(found.payload, info->payload, sizeof found.payload) == 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EMISMATCH, "%s: not the file that was added as state %s; delete the state and make it again", path,
-                          info->name);
-}
-
-weir_status weir_states_list(weir_states *states, int64_t before, size_t most, weir_state_info **out, size_t *n, size_t *total,
-                             weir_error *error)
-{
-    WEIR_TRY(look(states, error));
-    const state_index *const index = &states->index;
-    const size_t             room = most < index->n_live ? most : index->n_live;
-    weir_state_info *const   list = weir_memory_take((room > 0 ? room : 1) * sizeof *list);
-    size_t                   found = 0;
-    for (size_t i = index->n_entries; list != NULL && i-- > 0 && found < room;) {
-        const state_entry *const entry = state_index_at(index, i);
-        if (entry->is_live && (before <= 0 || entry->info.serial < before)) list[found++] = entry->info;
-    }
-    *total = index->n_live;
-    leave(states);
-    if (list == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a list of %zu states", states->folder, room);
-    *out = list;
-    *n = found;
-    return WEIR_OK;
-}
-
-weir_status weir_states_route(weir_states *states, const weir_states_question *question, weir_state_hit *hits, size_t *n, weir_error *error)
-{
-    double length = 0;
-    if (question->most < 1 || question->most > WEIR_STATE_HITS)
-        return weir_error_set(error, WEIR_EINVAL, "one question finds 1 to %d states, not %zu", (int)WEIR_STATE_HITS, question->most);
-    WEIR_TRY(look(states, error));
-    weir_status status = check_vector(states, question->vector, &length, error);
-    if (status == WEIR_OK) {
-        status = state_index_route(&states->index, question, length, hits, n);
-        if (status != WEIR_OK) status = weir_error_set(error, status, "%s: no memory for a vector", states->folder);
-    }
-    leave(states);
     return status;
 }

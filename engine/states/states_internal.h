@@ -71,6 +71,8 @@ float                      *state_index_vector(const state_index *index, size_t 
 state_entry                *state_index_serial(const state_index *index, int64_t serial); /* live; NULL: there is none */
 state_entry                *state_index_name(const state_index *index, const char *name); /* the same */
 void                        state_index_remove(state_index *index, state_entry *entry);
+/* Bytes of all files. */
+int64_t state_index_bytes(const state_index *index);
 /* A name that no live entry has: the slug, or with the lowest number from 2 up. */
 WEIR_MUST_CHECK weir_status state_index_free_name(const state_index *index, const char *slug, char out[WEIR_STATE_NAME + 1]);
 /* hits [question->most], *n of them. length: of the question's vector. ENOMEM. */
@@ -85,9 +87,16 @@ struct weir_states {
     state_index      index;
     int64_t          n_records; /* of the log that are in the index, damaged ones among them */
     int64_t          n_damaged, next_serial;
+    int64_t          disk; /* cap of all files; 0: none */
     pthread_mutex_t  writer; /* one thread adds or removes at a time, and holds the guard */
     pthread_rwlock_t lock;   /* log, index and what follows from them */
 };
+
+/* ---- looking.c: what is given -------------------------------------------------------------------------------------------- */
+/* EINVAL: no JSON object, or too long. */
+WEIR_MUST_CHECK weir_status state_metadata_check(const char *metadata, size_t n, weir_error *error);
+/* EINVAL: the database has no vectors, or this one has no direction. */
+WEIR_MUST_CHECK weir_status state_vector_check(const weir_states *states, const float *vector, double *length, weir_error *error);
 
 /* ---- writing.c: the log on the disk. Who calls these holds the writer's locks, and `lock` for writing. ------------------ */
 WEIR_MUST_CHECK weir_status state_log_path(char path[PATH_MAX], const char *folder, weir_error *error);
@@ -108,6 +117,8 @@ bool                        state_log_wants_compacting(const weir_states *states
 WEIR_MUST_CHECK weir_status state_file_path(char path[PATH_MAX], const char *folder, const char *name, int64_t serial, weir_error *error);
 /* Numbers of the session file at `path`: tokens, bytes, created, payload. EMISMATCH: of another model. */
 WEIR_MUST_CHECK weir_status state_file_look(weir_state_info *out, const char *path, const uint64_t model[2], weir_error *error);
+/* EUNSUPPORTED: the log has no word for such a state. */
+WEIR_MUST_CHECK weir_status state_form_check(const weir_states *states, const weir_state_info *info, weir_error *error);
 /* Entries whose file is gone are dropped; with `writes` also from the log, and files without entries are removed or taken in. */
 WEIR_MUST_CHECK weir_status state_folder_settle(weir_states *states, bool writes, weir_error *error);
 

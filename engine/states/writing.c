@@ -126,8 +126,9 @@ static weir_status read_records(weir_states *s, int64_t n_whole, unsigned char *
             state_record               record;
             if (!state_record_decode(&record, at, &s->header) || !apply(s, &record, at, next, &status)) {
                 if (status != WEIR_OK)
-                    return weir_error_set(error, status, "%s: no memory for the %" PRId64 " states of this database (memory.host)",
-                                          s->folder, n_whole);
+                    return weir_error_set(
+                        error, status, "%s: no memory for the %" PRId64 " states of this database (memory.host; of a server states.memory)",
+                        s->folder, n_whole);
                 n_bad++;
                 continue;
             }

@@ -51,7 +51,7 @@ void write_session(const char *path, const uint64_t model[2])
     must(weir_session_write(path, &identity, &text, &bytes, &error));
 }
 
-weir_status link_source(void *user, const char *path, weir_error *why)
+weir_status link_source(void *user, const char *path, int64_t, weir_error *why)
 {
     if (link(static_cast<const char *>(user), path) == 0) return WEIR_OK;
     return weir_error_set(why, WEIR_EIO, "%s: cannot link", path);
@@ -77,11 +77,11 @@ int main(int argc, char **argv)
     const std::string      folder = argv[1], source = folder + "/source";
     const size_t           n = argc > 2 ? strtoul(argv[2], nullptr, 10) : 10000;
     const size_t           dim = argc > 3 ? strtoul(argv[3], nullptr, 10) : 1024;
-    const weir_states_kind kind = { { 1, 2 }, (int32_t)dim, "noise" };
+    const weir_states_kind kind = { { 1, 2 }, (int32_t)dim, "noise", 0, 0 };
     must(weir_states_create(folder.c_str(), &kind, &error));
     write_session(source.c_str(), kind.model);
     weir_states              *states = nullptr;
-    const weir_states_options options = { folder.c_str(), kind.model, true, nullptr };
+    const weir_states_options options = { folder.c_str(), kind.model, true, nullptr, 0 };
     must(weir_states_open(&states, &options, &error));
 
     std::mt19937                    random(1);
@@ -106,10 +106,11 @@ int main(int argc, char **argv)
     weir_state_hit             hits[10];
     const weir_states_question question = { asked.data(), 10, nullptr, nullptr };
     const auto                 list = [&](size_t most) {
-        weir_state_info *infos = nullptr;
-        size_t           found = 0, total = 0;
-        weir_error       why = {};
-        if (weir_states_list(states, 0, most, &infos, &found, &total, &why) != WEIR_OK) abort();
+        weir_state_info       *infos = nullptr;
+        size_t                 found = 0, total = 0;
+        weir_error             why = {};
+        const weir_states_page page = { 0, most, nullptr, nullptr };
+        if (weir_states_list(states, &page, &infos, &found, &total, &why) != WEIR_OK) abort();
         weir_memory_give(infos);
     };
     const auto route = [&] {

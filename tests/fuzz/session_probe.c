@@ -25,8 +25,8 @@ typedef struct buffers {
 
 static void take_buffers(buffers *b, const weir_session_header *h, size_t n_pages)
 {
-    b->tokens = malloc((size_t)h->n_tokens * sizeof *b->tokens);
-    b->state = malloc((size_t)h->identity.state_bytes + 1);
+    b->tokens = malloc(((size_t)h->n_tokens + (size_t)h->form.n_rest) * sizeof *b->tokens);
+    b->state = malloc(weir_session_state_bytes(h) + 1);
     const size_t page_bytes = h->identity.block_bytes == (int64_t)weir_kv_block_bytes(&own) ? weir_kv_page_bytes(&own, 0) : 0;
     b->pages = malloc(n_pages * page_bytes + 1);
     b->table = malloc(n_pages * sizeof *b->table);
@@ -74,7 +74,7 @@ static weir_status read_sections(weir_session_reader *reader, buffers *b, int64_
     int32_t                          places[WEIR_SESSION_STATES];
     char                             salt[WEIR_PREFIX_SALT + 1];
     WEIR_TRY(count(weir_session_read_tokens(reader, b->tokens, SESSION_PROBE_VOCAB, error), n_sections));
-    for (int32_t i = 0; i < h->n_tokens; i++) require(b->tokens[i] >= 0 && b->tokens[i] < SESSION_PROBE_VOCAB);
+    for (int32_t i = 0; i < h->n_tokens + h->form.n_rest; i++) require(b->tokens[i] >= 0 && b->tokens[i] < SESSION_PROBE_VOCAB);
     WEIR_TRY(count(weir_session_read_salt(reader, salt, error), n_sections));
     WEIR_TRY(count(weir_session_read_places(reader, places, error), n_sections));
     for (int32_t i = 0; i < h->n_states; i++) require(places[i] >= 1 && places[i] <= h->n_tokens);
@@ -96,6 +96,8 @@ weir_status session_probe_read(const char *path, size_t size, int *n_sections, w
         require(h->bytes == size && h->n_tokens >= 1 && h->n_states <= WEIR_SESSION_STATES);
         const size_t n_blocks = ((size_t)h->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         require((size_t)h->n_tokens * sizeof(int32_t) <= size && (h->is_cut || n_blocks * (size_t)h->identity.block_bytes <= size));
+        require(h->form.n_rest >= 0 && (size_t)h->form.n_rest * sizeof(int32_t) <= size &&
+                weir_session_state_bytes(h) * (size_t)h->n_states <= size);
         require(h->policy_bytes <= size && h->open_bytes <= size && h->pages_bytes <= size);
         buffers b;
         take_buffers(&b, h, (size_t)(own.n_layers * own.n_kv_heads) * n_blocks);

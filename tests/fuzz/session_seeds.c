@@ -10,17 +10,19 @@
 enum { MOST_TOKENS = 150, BLOCKS = 3, STATE_FLOATS = 16 };
 
 typedef struct seed {
-    const char *name, *salt;
-    int32_t     n_tokens, places[2], n_states;
-    bool        is_automatic;
-    int32_t     rows[2]; /* that a policy left of each layer's head; 0: all are there */
+    const char       *name, *salt;
+    int32_t           n_tokens, places[2], n_states;
+    bool              is_automatic;
+    int32_t           rows[2]; /* that a policy left of each layer's head; 0: all are there */
+    weir_session_form form; /* of a state of a database */
 } seed;
 
 static const seed seeds[] = {
-    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false, { 0 } },
-    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 } },
-    { "automatic", "s", 5, { 5 }, 1, true, { 0 } },
-    { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 } },
+    { "dense", WEIR_PREFIX_NO_SALT, 70, { 0 }, 0, false, { 0 }, { 0 } },
+    { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 }, { 0 } },
+    { "automatic", "s", 5, { 5 }, 1, true, { 0 }, { 0 } },
+    { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 }, { 0 } },
+    { "state", "s", 144, { 144 }, 1, false, { 0 }, { .state_bits = 4, .n_rest = 6, .packed_bytes = 24, .is_merged = true } },
 };
 
 /* Numbers that differ from place to place, small enough to be ids and finite rows. */
@@ -72,7 +74,8 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
                                      .page_stride = BLOCKS,
                                      .spec = spec,
                                      .states = marks,
-                                     .is_automatic = s->is_automatic };
+                                     .is_automatic = s->is_automatic,
+                                     .form = s->form };
     (void)snprintf(path, sizeof path, "%s/%s.session", folder, s->name);
     return weir_session_write(path, &identity, &text, &n_bytes, error);
 }

@@ -47,7 +47,7 @@ TEST(SessionSeeds, AreReadToTheirEnds)
         EXPECT_EQ(n_sections, is_cut ? SESSION_PROBE_CUT_SECTIONS : SESSION_PROBE_SECTIONS) << entry.path();
         whole.insert(entry.path().stem());
     }
-    EXPECT_EQ(whole, (std::set<std::string>{ "automatic", "cut", "dense", "hybrid" }));
+    EXPECT_EQ(whole, (std::set<std::string>{ "automatic", "cut", "dense", "hybrid", "state" }));
 }
 
 /* A flipped bit in any section stops the reading there and not before: each of them is really read. */

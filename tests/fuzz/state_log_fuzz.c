@@ -69,7 +69,8 @@ static void open_one(const char *folder, bool writes)
     const weir_status         status = weir_states_open(&states, &options, &error);
     require((status == WEIR_OK) == (states != NULL) && (status == WEIR_OK || error.text[0] != '\0'));
     if (status != WEIR_OK) return;
-    require(weir_states_list(states, 0, 100, &list, &n, &total, &error) == WEIR_OK && total == 0); /* there are no files */
+    const weir_states_page page = { .most = 100 };
+    require(weir_states_list(states, &page, &list, &n, &total, &error) == WEIR_OK && total == 0); /* there are no files */
     weir_memory_give(list);
     weir_states_close(states);
 }

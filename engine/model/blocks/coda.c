@@ -447,4 +447,5 @@ const weir_block weir_block_coda = {
     .block_rows = block_rows,
     .is_state = is_state,
     .count = count,
+    .coda_layer = layer_of,
 };

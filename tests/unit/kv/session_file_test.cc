@@ -88,8 +88,19 @@ struct Text {
     int64_t                         stride = 0;
     std::vector<int32_t>            head_rows; /* not empty: a policy watched it */
     std::vector<char>               open, state;
+    weir_session_form               form = {};
     weir_session_cut                cut = {};
 
+    /* As a database keeps it: tokens behind, and with `bits` one packed state that was merged. */
+    void shape(int32_t bits)
+    {
+        form.n_rest = 5;
+        for (int32_t i = 0; i < form.n_rest; i++) tokens.push_back(900 + i);
+        if (bits == 0 || marks.empty()) return;
+        marks.resize(1);
+        form.state_bits = bits, form.packed_bytes = 300, form.is_merged = true;
+    }
+    int32_t n_kept() const { return (int32_t)tokens.size() - form.n_rest; }
     /* A policy left so many rows of the heads. */
     void watch(const std::vector<int32_t> &rows)
     {
@@ -141,7 +152,7 @@ struct Text {
     weir_status write(const std::string &path, weir_error *error, const weir_session_source *source = nullptr) const
     {
         const weir_session_text text = { tokens.data(),
-                                         (int32_t)tokens.size(),
+                                         n_kept(),
                                          (int32_t)marks.size(),
                                          salt.c_str(),
                                          table.data(),
@@ -151,7 +162,8 @@ struct Text {
                                          marks.data(),
                                          source,
                                          head_rows.empty() ? nullptr : &cut,
-                                         false };
+                                         false,
+                                         form };
         size_t                  bytes = 0;
         const weir_status       status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
         if (status == WEIR_OK) {
@@ -174,9 +186,9 @@ weir_status read_all(const std::string &path, weir_error *error, const Text *tex
     const weir_session_header *const header = weir_session_header_of(reader);
     const weir_session_identity     &id = header->identity;
     const size_t                     heads = (size_t)(id.n_layers * id.n_kv_heads), blocks = ((size_t)header->n_tokens + 63) / 64;
-    std::vector<int32_t>             tokens((size_t)header->n_tokens), places(WEIR_SESSION_STATES);
+    std::vector<int32_t>             tokens((size_t)(header->n_tokens + header->form.n_rest)), places(WEIR_SESSION_STATES);
     std::vector<std::vector<char>>   pages;
-    std::vector<std::vector<float>>  states((size_t)header->n_states, std::vector<float>((size_t)id.state_bytes / 4 + 1));
+    std::vector<std::vector<float>>  states((size_t)header->n_states, std::vector<float>(weir_session_state_bytes(header) / 4 + 1));
     std::vector<void *>              table;
     std::vector<float *>             into;
     char                             salt[WEIR_PREFIX_SALT + 1] = "";
@@ -203,9 +215,11 @@ weir_status read_all(const std::string &path, weir_error *error, const Text *tex
         EXPECT_EQ(text->salt, salt);
         for (size_t i = 0; i < states.size(); i++) {
             EXPECT_EQ(places[i], text->marks[i].at);
-            EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(), (size_t)id.state_bytes));
+            EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(), weir_session_state_bytes(header)));
         }
         EXPECT_EQ(header->is_cut, !text->head_rows.empty());
+        EXPECT_EQ(header->form.is_merged, text->form.is_merged);
+        EXPECT_EQ(header->form.state_bits, text->form.state_bits);
         for (size_t i = 0; i < pages.size(); i++)
             if ((int64_t)(i % blocks) < text->pages_of(i / blocks)) EXPECT_EQ(pages[i], text->pages[i]);
         if (header->is_cut) {
@@ -301,6 +315,7 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
 struct FileKind {
     int32_t n_sinks;
     bool    is_cut; /* version 3 */
+    int32_t bits = -1; /* of packed states, 0: none are: version 4 */
 };
 class SessionFiles : public SessionFile, public ::testing::WithParamInterface<FileKind> {
   protected:
@@ -308,6 +323,7 @@ class SessionFiles : public SessionFile, public ::testing::WithParamInterface<Fi
     {
         Text t(n_tokens, GetParam().is_cut && n_states > 1 ? 1 : n_states, seed);
         if (GetParam().is_cut) t.watch({ n_tokens, 0, 1, n_tokens / 2, n_tokens < 64 ? n_tokens : 64, n_tokens < 65 ? 0 : 65 });
+        if (GetParam().bits >= 0) t.shape(GetParam().bits);
         return t;
     }
     void SetUp() override
@@ -323,7 +339,7 @@ class SessionFiles : public SessionFile, public ::testing::WithParamInterface<Fi
 };
 INSTANTIATE_TEST_SUITE_P(Sinks, SessionFiles,
                          ::testing::Values(FileKind{ 0, false }, FileKind{ 1, false }, FileKind{ 3, false }, FileKind{ 0, true },
-                                           FileKind{ 1, true }));
+                                           FileKind{ 1, true }, FileKind{ 0, false, 0 }, FileKind{ 1, false, 8 }, FileKind{ 0, false, 4 }));
 
 TEST_P(SessionFiles, RoundTripIsTheSameBits)
 {
@@ -381,7 +397,7 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     const std::string whole = slurp(path_);
     std::mt19937_64   random(3);
-    for (size_t at = 12; at < 680; at += 4) {
+    for (size_t at = 12; at < 700; at += 4) {
         for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff }, uint64_t{ 0xffffffff }, random() }) {
             std::string bytes = whole;
             for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
@@ -389,7 +405,8 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
             seal(&bytes);
             spill(path_, bytes);
             const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
-            const bool        is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1); /* of creation; automatic */
+            const bool        is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1) ||
+                                  (at == 668 && value == 0 && GetParam().bits > 0); /* of creation; automatic; not merged */
             ASSERT_EQ(status == WEIR_OK, is_stamp) << at << " = " << value;
             ASSERT_TRUE(is_stamp || status == WEIR_EFORMAT || status == WEIR_EMISMATCH) << at << " = " << value;
         }
@@ -401,7 +418,7 @@ TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
     Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
-    EXPECT_EQ(bytes[8], GetParam().is_cut ? 3 : GetParam().n_sinks > 0 ? 2 : 1);
+    EXPECT_EQ(bytes[8], GetParam().bits >= 0 ? 4 : GetParam().is_cut ? 3 : GetParam().n_sinks > 0 ? 2 : 1);
     bytes[8] = 9;
     spill(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);

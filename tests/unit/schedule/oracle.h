@@ -228,8 +228,8 @@ class Oracle : public ::testing::Test {
         const weir_prefix_mark  mark = { n, from->recurrent };
         const int32_t           n_states = from->recurrent_bytes > 0 ? 1 : 0;
         const weir_session_text file = {
-            from->tokens, n,    n_states, WEIR_PREFIX_NO_SALT, from->table.pages, from->table.capacity, &spec(), store(), &mark,
-            nullptr,      &cut, false
+            from->tokens, n,     n_states, WEIR_PREFIX_NO_SALT, from->table.pages, from->table.capacity, &spec(), store(), &mark, nullptr,
+            &cut,         false, {}
         };
         EXPECT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK) << engine_.text();
         out->heads = text.heads;

@@ -276,10 +276,10 @@ TEST_F(Session, WrongFilesAreRefused)
         EXPECT_NE(strstr(error_.text, "damaged"), nullptr) << error_.text;
     }
     auto later = good;
-    later[8] = 4;
+    later[8] = 5;
     put(later);
     EXPECT_EQ(restore("bad"), WEIR_EUNSUPPORTED);
-    EXPECT_NE(strstr(error_.text, "version 4"), nullptr) << error_.text;
+    EXPECT_NE(strstr(error_.text, "version 5"), nullptr) << error_.text;
     std::filesystem::remove(path("bad"));
     std::filesystem::create_symlink(path("good"), path("bad"));
     EXPECT_EQ(restore("bad"), WEIR_EIO);
@@ -325,7 +325,7 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         start(model);
         const std::string before = slurp();
         for (int i = 0; i < 2; i++) {
-            ASSERT_EQ(weir_sessions_read(sessions_, file.c_str(), &result_, &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_OK) << error_.text;
             EXPECT_EQ(result_.n_tokens, 200);
             EXPECT_EQ(run(turn), uninterrupted);
             EXPECT_GE(usage_.n_cached, 200) << model << ": " << usage_.reuse;
@@ -333,9 +333,9 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         EXPECT_EQ(slurp(), before);
         const auto bytes = std::filesystem::file_size(file);
         std::filesystem::resize_file(file, bytes - 1);
-        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), &result_, &error_), WEIR_EFORMAT);
+        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_EFORMAT);
         std::filesystem::remove(file);
-        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), &result_, &error_), WEIR_ENOTFOUND);
+        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_ENOTFOUND);
         EXPECT_NE(strstr(error_.text, file.c_str()), nullptr) << error_.text;
         const weir_session_wish other = { "state", nullptr, turn.data() + 100, 60 };
         EXPECT_EQ(weir_sessions_write(sessions_, &other, file.c_str(), &result_, &error_), WEIR_ENOTFOUND);

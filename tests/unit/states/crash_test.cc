@@ -11,7 +11,7 @@
 
 namespace {
 
-weir_status write_anew(void *, const char *path, weir_error *)
+weir_status write_anew(void *, const char *path, int64_t, weir_error *)
 {
     write_session(path, 100);
     return WEIR_OK;
@@ -81,9 +81,10 @@ TEST_F(Crash, AtMostTheOneInFlightIsLost)
         size_t n_left = 0; /* before anything is cleared away */
         for (const auto &entry : std::filesystem::directory_iterator(folder_)) n_left += entry.path().filename() != "states.lock";
         open();
-        weir_state_info *list = nullptr;
-        size_t           n = 0, total = 0;
-        ASSERT_EQ(weir_states_list(states_, 0, SIZE_MAX, &list, &n, &total, &error_), WEIR_OK);
+        weir_state_info       *list = nullptr;
+        size_t                 n = 0, total = 0;
+        const weir_states_page all = { 0, SIZE_MAX, nullptr, nullptr };
+        ASSERT_EQ(weir_states_list(states_, &all, &list, &n, &total, &error_), WEIR_OK);
         std::set<int64_t> found;
         for (size_t i = 0; i < n; i++) {
             char path[PATH_MAX];

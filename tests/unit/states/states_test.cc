@@ -1,6 +1,7 @@
 // A database of states: names, lists, nearest vectors, what is refused, and everything that may be wrong with its files.
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
@@ -99,8 +100,8 @@ TEST_F(States, WhatIsAddedIsThereAgainWhenOpened)
         ASSERT_EQ(weir_states_payload(states_, &after, path, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(slurp(path), slurp(source_.file));
         const uint64_t source[2] = { 99, 0 }, other[2] = { 98, 0 };
-        EXPECT_EQ(weir_states_find_source(states_, source, &after, &error_), WEIR_OK);
-        EXPECT_EQ(weir_states_find_source(states_, other, &after, &error_), WEIR_ENOTFOUND);
+        EXPECT_EQ(weir_states_find_source(states_, source, nullptr, &after, &error_), WEIR_OK);
+        EXPECT_EQ(weir_states_find_source(states_, other, nullptr, &after, &error_), WEIR_ENOTFOUND);
         const weir_states_kind *const kind = weir_states_kind_of(states_);
         EXPECT_EQ(kind->dim, 4);
         EXPECT_STREQ(kind->embedding, "test");
@@ -136,7 +137,8 @@ TEST_F(States, ListsInPagesNewestFirst)
     int64_t          before = 0;
     Names            seen;
     do {
-        ASSERT_EQ(weir_states_list(states_, before, 2, &list, &n, &total, &error_), WEIR_OK);
+        const weir_states_page page = { before, 2, nullptr, nullptr };
+        ASSERT_EQ(weir_states_list(states_, &page, &list, &n, &total, &error_), WEIR_OK);
         EXPECT_EQ(total, 4u);
         EXPECT_LE(n, 2u);
         for (size_t i = 0; i < n; i++) seen.push_back(list[i].name), before = list[i].serial;
@@ -246,21 +248,21 @@ TEST_F(States, RemovingWhatIsNotThere)
 /* ---- opening what is not right --------------------------------------------------------------------------------------------- */
 TEST_F(States, IsMadeOnceAndOpenedByItsModel)
 {
-    const weir_states_kind kind = { { 1, 2 }, 4, "" };
+    const weir_states_kind kind = { { 1, 2 }, 4, "", 0, 0 };
     EXPECT_EQ(weir_states_create(folder_.c_str(), &kind, &error_), WEIR_EINVAL);
     EXPECT_NE(std::string(error_.text).find("already"), std::string::npos);
-    const weir_states_kind wide = { { 1, 2 }, WEIR_STATE_DIM + 1, "" }, negative = { { 1, 2 }, -1, "" };
+    const weir_states_kind wide = { { 1, 2 }, WEIR_STATE_DIM + 1, "", 0, 0 }, negative = { { 1, 2 }, -1, "", 0, 0 };
     EXPECT_EQ(weir_states_create((work_ + "/wide").c_str(), &wide, &error_), WEIR_EINVAL);
     EXPECT_EQ(weir_states_create((work_ + "/wide").c_str(), &negative, &error_), WEIR_EINVAL);
     spill(folder_ + "/left-over.1.session", "x");
     for (bool writes : { true, false }) {
         weir_states              *states = nullptr;
-        const weir_states_options options = { folder_.c_str(), kind.model, writes, nullptr };
+        const weir_states_options options = { folder_.c_str(), kind.model, writes, nullptr, 0 };
         EXPECT_EQ(weir_states_open(&states, &options, &error_), WEIR_EMISMATCH);
         EXPECT_NE(std::string(error_.text).find("another model"), std::string::npos);
         EXPECT_EQ(states, nullptr);
         EXPECT_EQ(n_files(), 1u);
-        const weir_states_options nowhere = { work_.c_str(), test_model, writes, nullptr };
+        const weir_states_options nowhere = { work_.c_str(), test_model, writes, nullptr, 0 };
         EXPECT_EQ(weir_states_open(&states, &nowhere, &error_), WEIR_ENOTFOUND);
         EXPECT_FALSE(fs::exists(work_ + "/states.lock"));
     }
@@ -274,7 +276,7 @@ TEST_F(States, DamagedHeadersAndOtherVersionsAreRefused)
     const auto        refused = [&](const std::string &bytes, weir_status status, const char *what) {
         spill(log_, bytes);
         weir_states              *states = nullptr;
-        const weir_states_options options = { folder_.c_str(), nullptr, true, nullptr };
+        const weir_states_options options = { folder_.c_str(), nullptr, true, nullptr, 0 };
         EXPECT_EQ(weir_states_open(&states, &options, &error_), status) << what;
         EXPECT_NE(std::string(error_.text).find(what), std::string::npos) << error_.text;
         weir_states_close(states);
@@ -283,9 +285,9 @@ TEST_F(States, DamagedHeadersAndOtherVersionsAreRefused)
     std::string bytes = good;
     bytes[0] ^= 1;
     refused(bytes, WEIR_EFORMAT, "no log of a state database");
-    bytes = good, bytes[8] = 2;
-    refused(bytes, WEIR_EUNSUPPORTED, "version 2");
-    for (size_t at : { 12, 16, 20, 30, 40, 56, 64, 300, 511 }) {
+    bytes = good, bytes[8] = 3;
+    refused(bytes, WEIR_EUNSUPPORTED, "version 3");
+    for (size_t at : { 12, 16, 20, 30, 40, 56, 64, 96, 300, 511 }) {
         bytes = good, bytes[at] ^= 4;
         refused(bytes, WEIR_EFORMAT, "checksum");
     }
@@ -386,13 +388,13 @@ TEST_F(States, RecordsOfAnotherDatabaseAreNone)
 {
     added("a");
     const std::string other = work_ + "/other";
-    weir_states_kind  kind = { { test_model[0], test_model[1] }, dim_, "test" };
+    weir_states_kind  kind = { { test_model[0], test_model[1] }, dim_, "test", 0, 0 };
     ASSERT_EQ(weir_states_create(other.c_str(), &kind, &error_), WEIR_OK);
     const std::string header = slurp(other + "/states.log");
     spill(other + "/states.log", header + slurp(log_).substr(STATE_HEADER));
     fs::copy(file_of("a"), other + "/a.1.session");
     weir_states              *states = nullptr;
-    const weir_states_options options = { other.c_str(), test_model, false, nullptr };
+    const weir_states_options options = { other.c_str(), test_model, false, nullptr, 0 };
     ASSERT_EQ(weir_states_open(&states, &options, &error_), WEIR_OK);
     EXPECT_EQ(weir_states_find(states, "a", &info_, &error_), WEIR_ENOTFOUND);
     weir_states_close(states);
@@ -427,7 +429,7 @@ TEST_F(States, ALogOfWhatIsGoneIsWrittenAnewAndSerialsAreNotUsedAgain)
     const size_t record = state_record_bytes(4);
     added("keep", { 1, 0, 0, 0 });
     weir_states              *reader = nullptr;
-    const weir_states_options options = { folder_.c_str(), test_model, false, nullptr };
+    const weir_states_options options = { folder_.c_str(), test_model, false, nullptr, 0 };
     ASSERT_EQ(weir_states_open(&reader, &options, &error_), WEIR_OK);
     for (int i = 0; i < 60; i++) {
         added("gone");
@@ -498,7 +500,7 @@ TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
     weir_ledger_close(ledger);
     ASSERT_EQ(weir_ledger_open(&ledger, less), WEIR_OK);
     weir_ledger_payer_init(&payer, ledger, WEIR_ACCOUNT_OTHER, nullptr);
-    const weir_states_options options = { folder_.c_str(), test_model, true, &payer.payer };
+    const weir_states_options options = { folder_.c_str(), test_model, true, &payer.payer, 0 };
     EXPECT_EQ(weir_states_open(&states_, &options, &error_), WEIR_ENOMEM);
     EXPECT_NE(std::string(error_.text).find("memory.host"), std::string::npos) << error_.text;
     EXPECT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), 0u);
@@ -516,11 +518,12 @@ TEST_F(States, IsReadWhileItIsWritten)
         const weir_states_question question = { vector, 5, nullptr, nullptr };
         size_t                     last = 0;
         while (!is_done) {
-            weir_state_info *list = nullptr;
-            weir_state_hit   hits[5];
-            size_t           n = 0, total = 0;
-            weir_error       error = {};
-            if (weir_states_list(states, 0, 10, &list, &n, &total, &error) != WEIR_OK) n_wrong++;
+            weir_state_info       *list = nullptr;
+            weir_state_hit         hits[5];
+            size_t                 n = 0, total = 0;
+            weir_error             error = {};
+            const weir_states_page page = { 0, 10, nullptr, nullptr };
+            if (weir_states_list(states, &page, &list, &n, &total, &error) != WEIR_OK) n_wrong++;
             for (size_t i = 1; i < n; i++) n_wrong += list[i - 1].serial <= list[i].serial;
             weir_memory_give(list);
             n_wrong += total < last; /* only additions here */
@@ -542,6 +545,109 @@ TEST_F(States, IsReadWhileItIsWritten)
     EXPECT_EQ(n_wrong, 0);
     EXPECT_EQ(names().size(), 100u);
     weir_states_close(reader);
+}
+
+/* What stands in the header of a log, under a checksum that is right. */
+void rewrite_header(const std::string &path, size_t at, char value)
+{
+    std::string bytes = slurp(path);
+    bytes[at] = value;
+    const uint64_t sum = XXH3_64bits(bytes.data(), 504);
+    memcpy(&bytes[504], &sum, sizeof sum);
+    spill(path, bytes);
+}
+
+TEST_F(States, FormsAreKnownAfterReopening)
+{
+    added("exact");
+    for (const int32_t bits : { 8, 4 }) {
+        source_.file = work_ + "/" + std::to_string(bits) + ".session";
+        write_session(source_.file, 100, 0, bits);
+        added("b" + std::to_string(bits));
+    }
+    for (int i = 0; i < 2; i++, open()) {
+        weir_state_info info = {};
+        ASSERT_EQ(weir_states_find(states_, "exact", &info, &error_), WEIR_OK);
+        EXPECT_TRUE(weir_state_is_exact(&info));
+        for (const int32_t bits : { 8, 4 }) {
+            ASSERT_EQ(weir_states_find(states_, ("b" + std::to_string(bits)).c_str(), &info, &error_), WEIR_OK);
+            EXPECT_EQ(info.state_bits, bits);
+            EXPECT_TRUE(info.is_merged);
+        }
+    }
+    int64_t total = 0, sum = 0;
+    ASSERT_EQ(weir_states_bytes(states_, &total, &error_), WEIR_OK);
+    for (const auto &entry : std::filesystem::directory_iterator(folder_))
+        if (entry.path().extension() == ".session") sum += static_cast<int64_t>(std::filesystem::file_size(entry.path()));
+    EXPECT_EQ(total, sum);
+}
+
+TEST_F(States, LogsOfVersion1AreReadAndWrittenOn)
+{
+    added("old");
+    close();
+    rewrite_header(log_, 8, 1);
+    open();
+    EXPECT_EQ(weir_states_kind_of(states_)->version, 1);
+    added("new");
+    EXPECT_EQ(names(), (Names{ "new", "old" }));
+    source_.file = work_ + "/8.session";
+    write_session(source_.file, 100, 0, 8);
+    EXPECT_EQ(add("packed"), WEIR_EUNSUPPORTED);
+    EXPECT_NE(std::string(error_.text).find("version 1"), std::string::npos) << error_.text;
+    EXPECT_EQ(n_files(), 2u);
+    open();
+    EXPECT_EQ(names(), (Names{ "new", "old" }));
+    EXPECT_EQ(slurp(log_)[8], 1) << "it stays what it was";
+    for (const auto &[at, value] : { std::pair{ 96, 8 }, std::pair{ 100, 1 } }) { /* what version 1 does not have */
+        const std::string good = slurp(log_);
+        rewrite_header(log_, static_cast<size_t>(at), static_cast<char>(value));
+        weir_states              *states = nullptr;
+        const weir_states_options options = { folder_.c_str(), test_model, true, nullptr, 0 };
+        EXPECT_EQ(weir_states_open(&states, &options, &error_), WEIR_EFORMAT) << at;
+        spill(log_, good);
+    }
+}
+
+TEST_F(States, OwnersAndCaps)
+{
+    const char *const owner = "k0123456789abcdef";
+    weir_new_state    state = {};
+    state.label = "A paper with a name that is longer than what an owner leaves of it";
+    state.owner = owner;
+    state.source[0] = 5;
+    state.write = link_source;
+    state.user = &source_;
+    ASSERT_EQ(weir_states_add(states_, &state, &info_, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(std::string(info_.name), std::string(owner) + "-a-paper-with-a-name-that-is-long");
+    ASSERT_EQ(weir_states_add(states_, &state, &info_, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(std::string(info_.name), std::string(owner) + "-a-paper-with-a-name-that-is-long-2");
+    ASSERT_EQ(add("plain", {}, nullptr, 5), WEIR_OK);
+    weir_state_info info = {};
+    const uint64_t  source[2] = { 5, 0 };
+    ASSERT_EQ(weir_states_find_source(states_, source, nullptr, &info, &error_), WEIR_OK);
+    EXPECT_STREQ(info.name, "plain");
+    ASSERT_EQ(weir_states_find_source(states_, source, owner, &info, &error_), WEIR_OK);
+    EXPECT_EQ(info.serial, 2);
+    EXPECT_EQ(weir_states_find_source(states_, source, "k0123456789abcdee", &info, &error_), WEIR_ENOTFOUND);
+    char own[WEIR_STATE_OWNER + 2];
+    for (const char *const nobody : { "k0123456789abcde-x", "k0123456789abcdefx", "k0123456789abcdeg-x", "plain" }) {
+        weir_state_owner(own, nobody);
+        EXPECT_STREQ(own, "") << nobody;
+    }
+    weir_state_owner(own, "k0123456789abcdef-x");
+    EXPECT_STREQ(own, owner);
+    /* The cap is one of all files, whoever opened them. */
+    int64_t bytes = 0;
+    ASSERT_EQ(weir_states_bytes(states_, &bytes, &error_), WEIR_OK);
+    disk_ = bytes;
+    open();
+    const int calls = source_.calls;
+    EXPECT_EQ(add("more"), WEIR_EFULL);
+    EXPECT_NE(std::string(error_.text).find("states.disk"), std::string::npos) << error_.text;
+    EXPECT_EQ(source_.calls, calls) << "nothing was written";
+    ASSERT_EQ(weir_states_remove(states_, "plain", &error_), WEIR_OK);
+    EXPECT_EQ(added("more"), "more");
 }
 
 } // namespace

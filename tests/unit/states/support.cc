@@ -11,7 +11,7 @@
 
 const uint64_t test_model[2] = { 0x1234, 0x5678 };
 
-void write_session(const std::string &path, int32_t n_tokens, uint64_t model)
+void write_session(const std::string &path, int32_t n_tokens, uint64_t model, int32_t bits)
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
     static const weir_kv_spec spec = { 1, 1, 8, 8, &format, 0, 4096, 0, nullptr, {}, 0, false };
@@ -31,12 +31,19 @@ void write_session(const std::string &path, int32_t n_tokens, uint64_t model)
     text.salt = WEIR_PREFIX_NO_SALT;
     text.pages = table.data(), text.page_stride = blocks;
     text.spec = &spec;
+    float            state[16] = {};
+    weir_prefix_mark mark = { n_tokens, state };
+    if (bits != 0) {
+        identity.state_bytes = sizeof state;
+        text.states = &mark, text.n_states = 1;
+        text.form.state_bits = bits, text.form.packed_bytes = 24, text.form.is_merged = true;
+    }
     size_t     bytes = 0;
     weir_error error = {};
     ASSERT_EQ(weir_session_write(path.c_str(), &identity, &text, &bytes, &error), WEIR_OK) << error.text;
 }
 
-weir_status link_source(void *user, const char *path, weir_error *error)
+weir_status link_source(void *user, const char *path, int64_t, weir_error *error)
 {
     Source *const source = static_cast<Source *>(user);
     source->calls++;
@@ -62,7 +69,7 @@ void Database::SetUp()
     std::filesystem::create_directory(work_);
     source_ = { work_ + "/source.session" };
     write_session(source_.file, 100);
-    weir_states_kind kind = { { test_model[0], test_model[1] }, dim_, "test" };
+    weir_states_kind kind = { { test_model[0], test_model[1] }, dim_, "test", 0, 0 };
     ASSERT_EQ(weir_states_create(folder_.c_str(), &kind, &error_), WEIR_OK) << error_.text;
     open();
 }
@@ -72,7 +79,7 @@ void Database::TearDown() { close(); }
 void Database::open(bool writes, weir_payer *payer)
 {
     close();
-    const weir_states_options options = { folder_.c_str(), test_model, writes, payer };
+    const weir_states_options options = { folder_.c_str(), test_model, writes, payer, disk_ };
     ASSERT_EQ(weir_states_open(&states_, &options, &error_), WEIR_OK) << error_.text;
 }
 
@@ -105,7 +112,8 @@ std::vector<std::string> Database::names()
     weir_state_info         *list = nullptr;
     size_t                   n = 0, total = 0;
     std::vector<std::string> out;
-    EXPECT_EQ(weir_states_list(states_, 0, SIZE_MAX, &list, &n, &total, &error_), WEIR_OK) << error_.text;
+    const weir_states_page   all = { 0, SIZE_MAX, nullptr, nullptr };
+    EXPECT_EQ(weir_states_list(states_, &all, &list, &n, &total, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(n, total);
     for (size_t i = 0; i < n; i++) out.push_back(list[i].name);
     weir_memory_give(list);

@@ -11,13 +11,14 @@
 extern const uint64_t test_model[2];
 
 /* A session file of n_tokens tokens at `path`. */
-void write_session(const std::string &path, int32_t n_tokens, uint64_t model = 0);
+/* `bits`: with a state, packed and merged. */
+void write_session(const std::string &path, int32_t n_tokens, uint64_t model = 0, int32_t bits = 0);
 
 struct Source {
     std::string file; /* that add copies by a link, or fails to: "" */
     int         calls = 0;
 };
-weir_status link_source(void *user, const char *path, weir_error *error); /* weir_new_state.write */
+weir_status link_source(void *user, const char *path, int64_t room, weir_error *error); /* weir_new_state.write */
 
 class Database : public ::testing::Test {
   protected:
@@ -39,6 +40,7 @@ class Database : public ::testing::Test {
     weir_state_info info_ = {}; /* of what was added last */
     weir_error      error_ = {};
     int32_t         dim_ = 4;
+    int64_t         disk_ = 0;
 };
 
 std::string slurp(const std::string &path);
