@@ -9,6 +9,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/engine_internal.h"
+#include "engine/schedule/documents.h"
 
 struct weir_engine {
     weir_config            config;
@@ -31,7 +32,9 @@ struct weir_engine {
     weir_chat_template    *chat;
     weir_error             chat_problem; /* of a template that is there and cannot be used */
     weir_service          *service;
-    weir_sessions         *sessions; /* NULL: sessions.dir is empty, or there is no service */
+    weir_sessions         *sessions; /* NULL: neither sessions.dir nor a server's states.dir is given, or there is no service */
+    weir_states           *states; /* NULL: none is served */
+    weir_purse             states_purse; /* states.memory, which the account packs holds */
 };
 
 /* model.name, else the file without its ending, else the folder. */
@@ -243,6 +246,8 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
 {
     WEIR_TRY(prepare_model(engine, options, error));
     WEIR_TRY(paid_by(engine, WEIR_ACCOUNT_TOKENIZER, &engine->tokenizer_payer, open_text, error));
+    if (weir_plan_has_states(&engine->config, options->with_server))
+        WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS, (size_t)engine->config.states.memory, error));
     *spec = kv_spec(engine);
     WEIR_TRY(plan_disk(engine, options, spec, error));
     const weir_identity_parts identity = identity_parts(engine, spec);
@@ -255,6 +260,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
                                     .policies = &engine->policies,
                                     .cap = weir_ledger_cap(engine->ledger, WEIR_TIER_HOST),
                                     .tokenizer = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER),
+                                    .packs = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS),
                                     .other = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER),
                                     .with_service = options->with_service,
                                     .with_server = options->with_server };
@@ -335,29 +341,53 @@ static weir_status open_service(weir_engine *engine, weir_error *error)
     return weir_service_open(&engine->service, &parts, error);
 }
 
-static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
+/* Without sessions.dir they carry states, whose paths are given. */
+static weir_status open_sessions(weir_engine *engine, const weir_kv_spec *spec, bool with_states, weir_error *error)
 {
-    if (!weir_plan_has_sessions(&engine->config, true)) return WEIR_OK;
+    const bool has_folder = weir_plan_has_sessions(&engine->config, true);
+    if (!has_folder && !with_states) return WEIR_OK;
     const weir_identity_parts parts = identity_parts(engine, spec);
     const int32_t             share = engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
-    weir_sessions_options     options = { .folder = engine->config.sessions.dir,
+    weir_sessions_options     options = { .folder = has_folder ? engine->config.sessions.dir : engine->config.states.dir,
                                           .service = engine->service,
                                           .limit = (int32_t)engine->config.sessions.limit,
                                           .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,
-                                          .saves_unasked = engine->config.sessions.autosave,
+                                          .saves_unasked = has_folder && engine->config.sessions.autosave,
                                           .n_states = share > 1 ? share : 1 };
     WEIR_TRY(weir_identity_of(&options.identity, &parts, error));
     return weir_sessions_open(&engine->sessions, &options, error);
 }
 
+/* A database that `weir db create` made, or one with vectors and states as they are. */
+static weir_status open_states(weir_engine *engine, weir_error *error)
+{
+    const uint64_t *const     model = weir_sessions_identity_of(engine->sessions)->model;
+    const weir_states_options options = { .folder = engine->config.states.dir,
+                                          .model = model,
+                                          .writes = true,
+                                          .payer = &engine->states_purse.payer,
+                                          .disk = engine->config.states.disk };
+    const weir_states_kind    kind = { .model = { model[0], model[1] },
+                                       .dim = (int32_t)weir_model_shape(engine->model)->d_model,
+                                       .embedding = WEIR_DOCUMENTS_EMBEDDING };
+    weir_purse_init(&engine->states_purse, (size_t)engine->config.states.memory);
+    weir_status status = weir_states_open(&engine->states, &options, error);
+    if (status == WEIR_ENOTFOUND) {
+        WEIR_TRY(weir_states_create(engine->config.states.dir, &kind, error));
+        status = weir_states_open(&engine->states, &options, error);
+    }
+    if (status != WEIR_ENOMEM) return status;
+    return weir_error_prefix(error, WEIR_EFULL, "states.memory = %lldB is too little", (long long)engine->config.states.memory);
+}
+
 int32_t weir_engine_restore_sessions(weir_engine *engine)
 {
-    return engine->sessions != NULL && engine->config.sessions.autosave ? weir_sessions_restore_recent(engine->sessions) : 0;
+    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave ? weir_sessions_restore_recent(engine->sessions) : 0;
 }
 
 int32_t weir_engine_save_sessions(weir_engine *engine)
 {
-    return engine->sessions != NULL && engine->config.sessions.autosave ? weir_sessions_save_recent(engine->sessions) : 0;
+    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave ? weir_sessions_save_recent(engine->sessions) : 0;
 }
 
 static weir_status open_evictor(weir_engine *engine, weir_error *error)
@@ -386,7 +416,9 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     WEIR_TRY(open_evictor(engine, error));
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(open_service(engine, error));
-    return open_sessions(engine, &spec, error);
+    const bool with_states = weir_plan_has_states(&engine->config, options->with_server);
+    WEIR_TRY(open_sessions(engine, &spec, with_states, error));
+    return with_states ? open_states(engine, error) : WEIR_OK;
 }
 
 weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options, weir_error *error)
@@ -465,6 +497,7 @@ weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_option
 void weir_engine_close(weir_engine *engine)
 {
     if (engine == NULL) return;
+    weir_states_close(engine->states);
     weir_sessions_close(engine->sessions);
     weir_service_close(engine->service);
     weir_runner_close(engine->runner);
@@ -480,9 +513,9 @@ void weir_engine_close(weir_engine *engine)
     weir_tensor_directory_close(engine->adapter);
     weir_tensor_directory_close(engine->directory);
     weir_arch_set_close(engine->archs);
-    if (engine->ledger != NULL)
-        weir_ledger_return(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS,
-                           weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS));
+    const weir_account set_aside[] = { WEIR_ACCOUNT_PROCESS, WEIR_ACCOUNT_PACKS };
+    for (size_t i = 0; engine->ledger != NULL && i < sizeof set_aside / sizeof set_aside[0]; i++)
+        weir_ledger_return(engine->ledger, WEIR_TIER_HOST, set_aside[i], weir_ledger_used(engine->ledger, WEIR_TIER_HOST, set_aside[i]));
     weir_ledger_close(engine->ledger); /* last: it is paid back by all others */
     free(engine);
 }
@@ -503,9 +536,11 @@ weir_status weir_engine_keep(const weir_engine *engine, weir_keeping **out, cons
     return weir_keeping_open(out, &wish, engine->ledger, error);
 }
 
-const weir_plan          *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
-weir_service             *weir_engine_service(const weir_engine *engine) { return engine->service; }
-weir_sessions            *weir_engine_sessions(const weir_engine *engine) { return engine->sessions; }
+const weir_plan *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
+weir_service    *weir_engine_service(const weir_engine *engine) { return engine->service; }
+weir_states     *weir_engine_states(const weir_engine *engine) { return engine->states; }
+weir_sessions   *weir_engine_carrier(const weir_engine *engine) { return engine->sessions; }
+weir_sessions *weir_engine_sessions(const weir_engine *engine) { return engine->config.sessions.dir[0] != '\0' ? engine->sessions : NULL; }
 const weir_tokenizer     *weir_engine_tokenizer(const weir_engine *engine) { return engine->tokenizer; }
 const weir_chat_template *weir_engine_chat(const weir_engine *engine) { return engine->chat; }
 const char               *weir_engine_chat_problem(const weir_engine *engine)

@@ -27,7 +27,7 @@ typedef struct weir_plan_parts {
     const weir_kv_spec   *spec; /* everything but n_pages and max_rows */
     const weir_kv_choice *formats; /* of which spec->formats was made */
     const weir_policies  *policies;
-    size_t                cap, tokenizer, other; /* what the ledger holds of the last two */
+    size_t                cap, tokenizer, packs, other; /* what the ledger holds of the last three */
     bool                  with_service, with_server;
 } weir_plan_parts;
 WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
@@ -45,6 +45,8 @@ typedef struct weir_identity_parts {
 WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error);
 /* Sessions are on, and there is something that they could save. */
 bool weir_plan_has_sessions(const weir_config *config, bool with_service);
+/* A server with a database of states. */
+bool weir_plan_has_states(const weir_config *config, bool with_server);
 /* Of the model alone, as in the identity. */
 WEIR_MUST_CHECK weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts, weir_error *error);
 

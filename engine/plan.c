@@ -47,7 +47,7 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
 size_t weir_plan_total(const weir_plan *plan)
 {
     return plan->weights + plan->activations + plan->recurrent + plan->snapshots + plan->kv + plan->page_tables + plan->tokens +
-           plan->sampler + plan->tokenizer + plan->http + plan->process + plan->other;
+           plan->sampler + plan->tokenizer + plan->http + plan->process + plan->packs + plan->other;
 }
 
 /* One line of the plan, in the order of printing. */
@@ -55,7 +55,7 @@ typedef struct part {
     const char *name, *text;
     size_t      bytes;
 } part;
-enum { PARTS = 12 };
+enum { PARTS = 13 };
 
 static void parts_of(part out[PARTS], const weir_plan *plan)
 {
@@ -70,6 +70,7 @@ static void parts_of(part out[PARTS], const weir_plan *plan)
                                 { "tokenizer", "tokenizer", plan->tokenizer },
                                 { "http", "requests", plan->http },
                                 { "process", "process", plan->process },
+                                { "packs", "state database", plan->packs },
                                 { "other", "model tables", plan->other } };
     memcpy(out, parts, sizeof parts);
 }
@@ -124,11 +125,16 @@ bool weir_plan_has_sessions(const weir_config *config, bool with_service)
     return with_service && config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
-/* Sessions go through one sequence, texts that are saved under pressure through another. */
+bool weir_plan_has_states(const weir_config *config, bool with_server)
+{
+    return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
+}
+
+/* Sessions and states go through one sequence, texts that are saved under pressure through another. */
 static int32_t session_sequences(const weir_plan_parts *parts)
 {
-    if (!weir_plan_has_sessions(parts->config, parts->with_service)) return 0;
-    return parts->config->sessions.autosave ? 2 : 1;
+    if (weir_plan_has_sessions(parts->config, parts->with_service)) return parts->config->sessions.autosave ? 2 : 1;
+    return weir_plan_has_states(parts->config, parts->with_server);
 }
 
 static bool reuses(const weir_plan_parts *parts) { return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0; }
@@ -406,6 +412,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .sampler = weir_sampler_scratch_bytes((size_t)shape->n_vocab),
                          .tokenizer = parts->tokenizer,
                          .process = parts->with_server ? (size_t)PROCESS_BYTES : 0,
+                         .packs = parts->packs,
                          .other = parts->other,
                          .disk_cap = (size_t)config->memory.disk,
                          .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),

@@ -6,6 +6,7 @@
 #include "engine/config/config.h"
 #include "engine/schedule/service.h"
 #include "engine/schedule/sessions.h"
+#include "engine/states/states.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 
@@ -29,7 +30,7 @@ typedef struct weir_engine_options {
  * from it, and from what nobody planned, as they come. */
 typedef struct weir_plan {
     size_t  cap; /* memory.host, or what was found free */
-    size_t  weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer, http, process, other;
+    size_t  weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer, http, process, packs, other;
     int64_t kv_pages, kv_rows;              /* of the pool, on disk too; rows: tokens that fit over all sequences */
     int64_t kv_disk_pages;                  /* of kv_pages, on disk at most; 0: all are in memory */
     size_t  kv_disk, staging;               /* bytes of them; of `activations`, for what is read from there */
@@ -81,6 +82,8 @@ void                        weir_engine_close(weir_engine *engine);
 const weir_plan          *weir_engine_plan_of(const weir_engine *engine);
 weir_service             *weir_engine_service(const weir_engine *engine); /* NULL without service  */
 weir_sessions            *weir_engine_sessions(const weir_engine *engine); /* NULL without service, or when sessions.dir names no folder */
+weir_states              *weir_engine_states(const weir_engine *engine); /* NULL unless a server has states.dir */
+weir_sessions            *weir_engine_carrier(const weir_engine *engine); /* of its states: sessions without a folder that is theirs */
 const weir_tokenizer     *weir_engine_tokenizer(const weir_engine *engine); /* NULL when the checkpoint has none */
 const weir_chat_template *weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none that can be used */
 const char               *weir_engine_chat_problem(const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */

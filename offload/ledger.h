@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* page_tables: which page holds which rows, of the sequences and of the pool. tokens: ids of sequences and of one step. tokenizer: chat
- * template, too. http: requests, that is connections, bodies, prompts, queued jobs, answers. process: what
+ * template, too. packs: what is known of a database of states. http: requests, that is connections, bodies, prompts, queued jobs, answers. process: what
  * nobody charges, set aside by a server. other: names and tables of the model file. */
 // clang-format off
 #define WEIR_ACCOUNT_MAP(X) \

@@ -23,6 +23,25 @@ weir_payer *weir_payer_set(weir_payer *payer)
     return before;
 }
 
+static bool charge_purse(weir_payer *payer, size_t bytes)
+{
+    weir_purse *const purse = (weir_purse *)payer;
+    size_t            left = __atomic_load_n(&purse->left, __ATOMIC_RELAXED);
+    while (left >= bytes)
+        if (__atomic_compare_exchange_n(&purse->left, &left, left - bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return true;
+    return false;
+}
+
+static void refund_purse(weir_payer *payer, size_t bytes)
+{
+    (void)__atomic_fetch_add(&((weir_purse *)payer)->left, bytes, __ATOMIC_RELAXED);
+}
+
+void weir_purse_init(weir_purse *purse, size_t bytes)
+{
+    *purse = (weir_purse){ .payer = { .charge = charge_purse, .refund = refund_purse }, .left = bytes };
+}
+
 static bool cost_of(size_t *cost, size_t bytes)
 {
     return weir_add_size(cost, bytes, sizeof(header) + MALLOC_HEADER) && weir_align_size(cost, *cost, MALLOC_STEP);

@@ -27,6 +27,13 @@ void *weir_memory_resize(void *memory, size_t bytes); /* NULL: `memory` is as it
 char *weir_memory_text(const char *text);             /* a copy */
 void  weir_memory_give(void *memory);                 /* NULL-safe */
 
+/* A payer with so many bytes to spend, which somebody else has booked. */
+typedef struct weir_purse {
+    weir_payer payer;
+    size_t     left;
+} weir_purse;
+void weir_purse_init(weir_purse *purse, size_t bytes);
+
 /* For memory that others allocate: a bound of it is held by the running thread's payer while it lives. */
 typedef struct weir_hold {
     weir_payer *payer;

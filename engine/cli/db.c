@@ -19,6 +19,7 @@ int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments)
     if (snprintf(config.sessions.dir, sizeof config.sessions.dir, "%s", dir) >= (int)sizeof config.sessions.dir)
         return weir_fail(weir_error_set(&error, WEIR_EINVAL, "--dir is a path of more than %d bytes", WEIR_CONFIG_TEXT - 1), &error);
     config.sessions.autosave = false;
+    config.states.dir[0] = '\0';
     return weir_open(engine, &config, WEIR_USE_SERVICE);
 }
 

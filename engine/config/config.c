@@ -153,5 +153,9 @@ weir_status weir_config_check(const weir_config *config, weir_error *error)
         return weir_error_set(error, WEIR_ECONFIG, "server.api_key and server.api_key_file: give one of them");
     if (config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
         return weir_error_set(error, WEIR_ECONFIG, "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\"");
+    if (config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
+        return weir_error_set(error, WEIR_ECONFIG, "states.dir: what is not kept cannot be gone on from; set kv.reuse = \"on\"");
+    if (config->states.dir[0] != '\0' && strcmp(config->states.dir, config->sessions.dir) == 0)
+        return weir_error_set(error, WEIR_ECONFIG, "states.dir and sessions.dir: give each a folder of its own");
     return WEIR_OK;
 }

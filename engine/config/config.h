@@ -69,6 +69,10 @@ typedef struct weir_config {
         int64_t          limit;
     } sessions;
     struct {
+        weir_config_text dir;
+        int64_t          memory, disk;
+    } states;
+    struct {
         weir_config_text level;
     } log;
 } weir_config;

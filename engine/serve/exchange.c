@@ -26,6 +26,8 @@ weir_exchange *weir_exchange_open(weir_server *server, const char *target)
     x->target_length = strlen(target);
     const size_t length = strcspn(target, "?");
     if (length < sizeof x->path) memcpy(x->path, target, length); /* a longer path is no path of ours: it stays empty */
+    if (target[length] == '?' && x->target_length - length <= sizeof x->query)
+        (void)snprintf(x->query, sizeof x->query, "%s", target + length + 1);
     make_id(x->id, sizeof x->id);
     (void)pthread_mutex_init(&x->lock, NULL);
     atomic_fetch_add(&server->n_exchanges, 1);

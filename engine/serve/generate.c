@@ -33,7 +33,7 @@ weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const wei
         .messages = request->messages,
         .tools = request->tools,
         .variables = request->variables,
-        .bos_token = weir_tokenizer_bos_text(tokenizer),
+        .bos_token = request->state != NULL ? "" : weir_tokenizer_bos_text(tokenizer),
         .eos_token = weir_tokenizer_eos_text(tokenizer),
         .add_generation_prompt = request->add_generation_prompt,
         .continue_final_message = request->continue_final_message,
@@ -78,7 +78,7 @@ static weir_status read_completion_prompt(weir_generation *g, weir_prompt *promp
     const weir_server *const server = g->exchange->server;
     weir_status              status = WEIR_OK;
     if (json_is_string(source)) {
-        const weir_encode_options options = { .add_special = true, .parse_special = true };
+        const weir_encode_options options = { .add_special = g->request.state == NULL, .parse_special = true };
         WEIR_TRY(encode(&prompt->ids, server, json_string_value(source), json_string_length(source), &options, "prompt", error));
         if (g->request.echo) status = weir_buffer_add(&prompt->echo, json_string_value(source), json_string_length(source));
     } else {
@@ -112,6 +112,30 @@ static weir_status check_length(const weir_generation *g, const weir_prompt *pro
     return weir_api_over_budget(error, param, why.text, n, weir_service_row_limit(info, g->request.n));
 }
 
+static weir_status open_beginning(weir_generation *g, weir_api_error *error)
+{
+    weir_exchange *const x = g->exchange;
+    weir_state_info      info;
+    weir_error           why = { 0 };
+    if (g->request.state == NULL) return WEIR_OK;
+    WEIR_TRY(weir_states_of_name(&info, x, g->request.state, "state"));
+    if (!weir_state_is_exact(&info) && (!g->request.cache_prompt || g->request.policy != NULL))
+        return weir_api_bad(error, "state",
+                            "a state that is packed or merged cannot be computed again: it excludes cache_prompt false and kv_policy");
+    const weir_own_name  own = weir_exchange_own(x, g->request.cache_salt, "");
+    const weir_documents documents = weir_states_documents(x);
+    const weir_status    status = weir_beginning_open(&g->beginning, &documents, &info, own.salt[0] != '\0' ? own.salt : NULL, &why);
+    return status == WEIR_OK ? WEIR_OK : weir_states_fail(error, status, &why);
+}
+
+static weir_status add_beginning(weir_prompt *prompt, const weir_beginning *beginning, weir_api_error *error)
+{
+    weir_status status = WEIR_OK;
+    for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++) status = weir_ids_add(&prompt->ids, beginning->tokens[i]);
+    if (status != WEIR_OK) weir_api_from_status(error, status, NULL);
+    return status;
+}
+
 static weir_status read_prompts(weir_generation *g, weir_api_error *error)
 {
     const int32_t     limit = weir_service_row_limit(weir_service_info_of(g->exchange->server->options.service), g->request.n);
@@ -120,12 +144,14 @@ static weir_status read_prompts(weir_generation *g, weir_api_error *error)
         weir_prompt *const prompt = &g->prompts[i];
         prompt->generation = g;
         prompt->scores.width = (size_t)g->request.n_top_logprobs;
+        WEIR_TRY(add_beginning(prompt, &g->beginning, error));
         if (g->request.chat)
             WEIR_TRY(read_chat_prompt(g, error));
         else
             WEIR_TRY(read_completion_prompt(g, prompt, weir_openai_prompt_at(g->request.prompt, i), error));
-        if (prompt->ids.count == 0) return weir_api_bad(error, param, "the prompt has no tokens");
-        if (g->request.truncate_middle && !g->request.echo) truncate_middle(prompt, limit, g->request.max_tokens);
+        if (prompt->ids.count == (size_t)g->beginning.n_tokens) return weir_api_bad(error, param, "the prompt has no tokens");
+        if (g->request.truncate_middle && !g->request.echo && g->request.state == NULL)
+            truncate_middle(prompt, limit, g->request.max_tokens);
         WEIR_TRY(check_length(g, prompt, param, error));
     }
     return WEIR_OK;
@@ -177,6 +203,7 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     }
     g->n_prompts = n_prompts;
     g->n_choices = n_prompts * (size_t)g->request.n;
+    WEIR_TRY(open_beginning(g, error));
     WEIR_TRY(read_prompts(g, error));
     weir_openai_request_forget_prompt(&g->request);
     const weir_status status = make_answers(g);

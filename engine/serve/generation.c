@@ -118,6 +118,19 @@ static void resume(const weir_exchange *x, const weir_request *request)
         weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
 }
 
+/* A state that computing its text would give is computed when it cannot be read; any other must be there. */
+static weir_status load_beginning(const weir_generation *g, weir_error *error)
+{
+    const weir_documents documents = weir_states_documents(g->exchange);
+    weir_error           why = { 0 };
+    if (g->beginning.tokens == NULL) return WEIR_OK;
+    const weir_status status = weir_beginning_load(&g->beginning, &documents, &why);
+    if (status == WEIR_OK) return WEIR_OK;
+    if (g->beginning.n_kept > 0) return weir_error_set(error, status == WEIR_EFULL ? WEIR_ENOMEM : status, "%s", why.text);
+    weir_log(WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id, g->beginning.info.name, why.text);
+    return WEIR_OK;
+}
+
 static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *error)
 {
     const weir_openai_request *const r = &g->request;
@@ -138,7 +151,10 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
                             .n_top_logprobs = r->n_top_logprobs,
                             .sampling = r->sampling,
                             .client = x->key,
-                            .cache_salt = own.salt[0] != '\0' ? own.salt : NULL,
+                            .cache_salt = g->beginning.tokens != NULL ? g->beginning.salt
+                                          : own.salt[0] != '\0'       ? own.salt
+                                                                      : NULL,
+                            .n_kept = g->beginning.n_kept,
                             .session = r->session != NULL ? own.name : NULL,
                             .policy = r->policy,
                             .kv_budget = r->kv_budget,
@@ -146,6 +162,7 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
                             .user = prompt,
     };
     resume(x, &request);
+    WEIR_TRY(load_beginning(g, error));
     if (r->kv_protect && prompt->has_preamble)
         request.n_pinned = weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
     weir_turn_starts(x->server->options.tokenizer, request.prompt, prompt->ids.count, request.turn_starts, WEIR_TURN_STARTS);
@@ -295,6 +312,7 @@ void weir_generation_free(weir_generation *g)
         weir_scores_free(&g->prompts[i].scores);
     }
     for (size_t i = 0; i < g->n_choices; i++) weir_answer_free(&g->answers[i]);
+    weir_beginning_close(&g->beginning);
     weir_buffer_free(&g->out);
     weir_openai_request_free(&g->request);
     weir_memory_give(g->prompts);

@@ -26,6 +26,7 @@ struct weir_generation {
     int64_t             created;
     weir_think_state    think;        /* how each answer begins */
     size_t              n_prompts, n_choices; /* answers: n_prompts * n */
+    weir_beginning      beginning;    /* of all prompts; zeros: none */
     weir_prompt        *prompts;
     weir_answer        *answers;
 

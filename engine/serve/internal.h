@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/schedule/documents.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/json_out.h"
@@ -79,7 +80,7 @@ const weir_route *weir_route_find(const char *method, const char *path, const ch
 
 typedef enum weir_ready { WEIR_NOT_READY, WEIR_READY_REPLY, WEIR_READY_STREAM } weir_ready;
 
-enum { WEIR_REQUEST_ID = 128, WEIR_PATH_BYTES = 512 };
+enum { WEIR_REQUEST_ID = 128, WEIR_PATH_BYTES = 512, WEIR_QUERY_BYTES = 128 };
 
 struct weir_exchange {
     weir_server      *server;
@@ -87,6 +88,7 @@ struct weir_exchange {
     const weir_route *route;
     char              id[WEIR_REQUEST_ID + 1], path[WEIR_PATH_BYTES], method[16];
     size_t            target_length; /* of the whole request target */
+    char              query[WEIR_QUERY_BYTES]; /* what stands behind '?'; "" when it is longer */
     int64_t           start_ns;
     int               key; /* index of the API key, -1: none */
     weir_buffer       body;
@@ -156,6 +158,21 @@ void weir_sessions_get(weir_exchange *exchange);
 void weir_sessions_post_save(weir_exchange *exchange);
 void weir_sessions_post_restore(weir_exchange *exchange);
 void weir_sessions_remove(weir_exchange *exchange);
+void weir_states_api_get(weir_exchange *exchange);
+void weir_states_api_get_one(weir_exchange *exchange);
+void weir_states_api_post(weir_exchange *exchange);
+void weir_states_api_query(weir_exchange *exchange);
+void weir_states_api_merge(weir_exchange *exchange);
+void weir_states_api_remove(weir_exchange *exchange);
+/* The state that this client calls so: its own, else one that nobody owns. On failure the error is filled. */
+WEIR_MUST_CHECK weir_status weir_states_of_name(weir_state_info *info, weir_exchange *exchange, const char *name, const char *param);
+/* What the operations on states answer; returns the status. */
+weir_status    weir_states_fail(weir_api_error *error, weir_status status, const weir_error *why);
+weir_documents weir_states_documents(weir_exchange *exchange);
+/* Whether it is as its text leaves it, as members of the object that is open. */
+void weir_states_write_form(weir_json_out *json, const weir_state_info *info);
+/* Ids of the field `tokens`, `prompt` or `messages`. */
+WEIR_MUST_CHECK weir_status weir_text_ids(weir_ids *ids, bool *given, const weir_server *server, const json_t *root, weir_api_error *error);
 /* Ids of the field `prompt` or `messages`; *given: there is one of them. On failure the error is filled. */
 WEIR_MUST_CHECK weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root, bool *given,
                                                weir_api_error *error);
@@ -178,6 +195,7 @@ struct weir_server {
     pthread_t           watcher;
     atomic_bool         stopping, draining;
     atomic_size_t       body_bytes, n_exchanges;
+    atomic_int          n_state_waits; /* workers that wait for what /v1/states computes */
     weir_workers        workers;
     pthread_mutex_t     registry_lock;
     weir_connection    *connections;

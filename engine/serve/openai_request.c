@@ -303,6 +303,19 @@ static weir_status read_session(weir_openai_request *request, const json_t *root
     return request->session != NULL ? WEIR_OK : out_of_memory(error);
 }
 
+/* Whether there is such a state is found out later. */
+static weir_status read_state(weir_openai_request *request, const json_t *root, weir_api_error *error)
+{
+    const char *name = NULL;
+    WEIR_TRY(weir_field_text(root, "state", &name, error));
+    if (name == NULL) return WEIR_OK;
+    if (name[0] == '\0' || strlen(name) > WEIR_SESSION_CLIENT_NAME)
+        return weir_api_bad(error, "state", "state must be the name of a state, 1 to %d bytes", (int)WEIR_SESSION_CLIENT_NAME);
+    if (request->echo) return weir_api_bad(error, "state", "state and echo exclude each other: what was read before is not scored again");
+    request->state = strdup(name);
+    return request->state != NULL ? WEIR_OK : out_of_memory(error);
+}
+
 /* ---- chat only ----------------------------------------------------------------------------------------------- */
 
 static weir_status read_chat_logprobs(weir_openai_request *request, const json_t *root, weir_api_error *error)
@@ -460,6 +473,7 @@ static weir_status read_all(weir_openai_request *request, const weir_request_lim
     WEIR_TRY(read_policy(request, root, error));
     WEIR_TRY(read_overflow(request, root, limits, error));
     WEIR_TRY(read_session(request, root, error));
+    WEIR_TRY(read_state(request, root, error));
     return request->chat ? read_chat(request, root, error) : read_completion(request, root, limits->n_vocab, error);
 }
 
@@ -493,6 +507,7 @@ void weir_openai_request_free(weir_openai_request *request)
     free(request->cache_salt);
     free(request->policy);
     free(request->session);
+    free(request->state);
     json_decref(request->tools);
     *request = (weir_openai_request){ 0 };
 }

@@ -40,6 +40,7 @@ typedef struct weir_openai_request {
     int64_t              kv_budget;  /* rows of each KV head; 0: the server's */
     bool                 kv_protect; /* those of the system message and the tools stay; chat only */
     char                *session;    /* NULL: none; a good name of at most WEIR_SESSION_CLIENT_NAME bytes */
+    char                *state;      /* the prompt goes on from it; NULL: from nothing */
     json_t              *messages, *tools, *variables; /* chat: new values; tools NULL unless the model is to see them */
     bool                 add_generation_prompt, continue_final_message;
     const json_t        *prompt;    /* completions: checked for its shape, see weir_openai_prompt_count */

@@ -11,6 +11,17 @@
 
 static const char *text_of(const weir_buffer *buffer) { return buffer->data != NULL ? buffer->data : ""; }
 
+/* What the answer went on from, and whether it is what its text leaves. */
+static void write_beginning(weir_json_out *json, const weir_generation *g)
+{
+    weir_json_key(json, "state");
+    weir_json_open(json, '{');
+    weir_json_put_string(json, "id", g->request.state);
+    weir_json_put_integer(json, "tokens", g->beginning.n_tokens);
+    weir_states_write_form(json, &g->beginning.info);
+    weir_json_close(json, '}');
+}
+
 static void write_head(weir_json_out *json, const weir_generation *g, bool chunk)
 {
     const weir_server_options *const options = &g->exchange->server->options;
@@ -25,8 +36,8 @@ static void write_head(weir_json_out *json, const weir_generation *g, bool chunk
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) weir_json_put_string(json, texts[i].key, texts[i].value);
     weir_json_put_integer(json, "created", g->created);
-    if (weir_generation_truncated(g) == 0) return;
-    weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
+    if (weir_generation_truncated(g) > 0) weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
+    if (g->beginning.tokens != NULL) write_beginning(json, g);
 }
 
 static void write_usage(weir_json_out *json, const weir_generation *g)

@@ -20,7 +20,7 @@ static void fill_defaults(weir_server_options *o)
     if (o->read_timeout_ms <= 0) o->read_timeout_ms = 30000;
     if (o->write_timeout_ms <= 0) o->write_timeout_ms = 30000;
     if (o->ping_ms <= 0) o->ping_ms = 15000;
-    if (o->n_workers <= 0) o->n_workers = 2;
+    if (o->n_workers <= 0) o->n_workers = o->states != NULL ? 4 : 2;
     if (o->model_name == NULL || o->model_name[0] == 0) o->model_name = weir_service_info_of(o->service)->model_name;
     if (o->fingerprint == NULL) o->fingerprint = "weir";
     if (o->version == NULL) o->version = "0";

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/schedule/service.h"
 #include "engine/schedule/sessions.h"
+#include "engine/states/states.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 
@@ -30,7 +31,7 @@ typedef struct weir_server_options {
     int64_t              body_limit, header_limit, body_memory_limit; /* bytes: 16 MiB, 32 KiB, 16 x body_limit (all bodies together) */
     int64_t              max_connections;         /* 1024 */
     int64_t              read_timeout_ms, write_timeout_ms, ping_ms;  /* 30 s, 30 s, 15 s */
-    int                  n_workers;               /* threads that parse, render and tokenise: 2 */
+    int                  n_workers;               /* threads that parse, render and tokenise, 2 or more: 2, with states 4 */
     const char          *model_name;              /* NULL: the service's */
     const char          *fingerprint;             /* system_fingerprint, e.g. version-model-policy; NULL: "weir" */
     const char          *version;                 /* NULL: "0" */
@@ -43,6 +44,8 @@ typedef struct weir_server_options {
     struct weir_ledger       *ledger; /* pays for connections, bodies and answers (account http); NULL: nothing is counted */
     weir_service             *service;
     weir_sessions            *sessions; /* NULL: /v1/sessions answers 501 */
+    weir_states              *states; /* NULL: /v1/states answers 501 */
+    weir_sessions            *carrier; /* of states; may be `sessions` */
     const weir_tokenizer     *tokenizer;
     const weir_chat_template *chat;         /* NULL: /v1/chat/completions answers 501 */
     const char               *chat_problem; /* why there is none, for that answer; NULL: the model has no template */

@@ -51,19 +51,6 @@ static void write_result(weir_json_out *json, const char *name, const weir_sessi
 }
 
 /* ---- saving and restoring ------------------------------------------------------------------------------------------- */
-/* The body's tokens, prompt or messages; none of them: the text that requests named. */
-static weir_status read_ids(weir_ids *ids, bool *given, const weir_server *server, const json_t *root, weir_api_error *error)
-{
-    const json_t *const tokens = weir_field(root, "tokens");
-    if (tokens == NULL) return weir_prompt_encode(ids, server, root, given, error);
-    *given = true;
-    if (!json_is_array(tokens)) return weir_api_bad(error, "tokens", "tokens must be an array of token ids");
-    WEIR_TRY(weir_openai_check_ids(tokens, server->limits.n_vocab, "tokens", error));
-    for (size_t i = 0; i < json_array_size(tokens); i++)
-        if (weir_ids_add(ids, (int32_t)json_integer_value(json_array_get(tokens, i))) != WEIR_OK) return WEIR_ENOMEM;
-    return WEIR_OK;
-}
-
 static weir_status read_salt(const char **salt, const json_t *root, weir_api_error *error)
 {
     WEIR_TRY(weir_field_text(root, "cache_salt", salt, error));
@@ -79,7 +66,8 @@ static weir_status save(weir_exchange *x, const json_t *root, const char *name, 
     bool        given = false;
     weir_error  why = { 0 };
     WEIR_TRY(read_salt(&salt, root, &x->error));
-    weir_status status = read_ids(&ids, &given, x->server, root, &x->error);
+    /* Without a text: the one that requests named. */
+    weir_status status = weir_text_ids(&ids, &given, x->server, root, &x->error);
     if (status == WEIR_OK && given && (ids.count < 1 || ids.count > (size_t)x->server->limits.window))
         status = weir_api_bad(&x->error, NULL, "a session has 1 to %d tokens here, not %zu", (int)x->server->limits.window, ids.count);
     const weir_own_name     own = weir_exchange_own(x, salt, name);

@@ -42,6 +42,18 @@ weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const j
     return messages != NULL ? encode_messages(ids, server, root, error) : WEIR_OK;
 }
 
+weir_status weir_text_ids(weir_ids *ids, bool *given, const weir_server *server, const json_t *root, weir_api_error *error)
+{
+    const json_t *const tokens = weir_field(root, "tokens");
+    if (tokens == NULL) return weir_prompt_encode(ids, server, root, given, error);
+    *given = true;
+    if (!json_is_array(tokens)) return weir_api_bad(error, "tokens", "tokens must be an array of token ids");
+    WEIR_TRY(weir_openai_check_ids(tokens, server->limits.n_vocab, "tokens", error));
+    for (size_t i = 0; i < json_array_size(tokens); i++)
+        if (weir_ids_add(ids, (int32_t)json_integer_value(json_array_get(tokens, i))) != WEIR_OK) return WEIR_ENOMEM;
+    return WEIR_OK;
+}
+
 static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, int32_t id)
 {
     size_t            n, well = 0;

@@ -108,3 +108,26 @@ weir_status weir_sessions_list(weir_sessions *s, weir_session_info **out, size_t
     pthread_mutex_unlock(&s->lock);
     return *out != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory");
 }
+
+/* There are no states on the wire: the fake has no memory that one could hold. */
+static weir_status no_states(weir_error *error) { return weir_error_set(error, WEIR_EUNSUPPORTED, "the fake service has no states"); }
+
+weir_status weir_sessions_write_state(weir_sessions *s, const weir_session_wish *wish, const weir_state_wish *state, const char *path,
+                                      weir_session_result *result, weir_error *error)
+{
+    (void)s, (void)wish, (void)state, (void)path, (void)result;
+    return no_states(error);
+}
+
+weir_status weir_sessions_read(weir_sessions *s, const char *path, const char *salt, weir_session_result *result, weir_error *error)
+{
+    (void)s, (void)path, (void)salt, (void)result;
+    return no_states(error);
+}
+
+weir_status weir_sessions_merge(const weir_sessions *s, const weir_merge_wish *wish, const char *path, weir_state_merged *merged,
+                                weir_session_result *result, weir_error *error)
+{
+    (void)s, (void)wish, (void)path, (void)merged, (void)result;
+    return no_states(error);
+}

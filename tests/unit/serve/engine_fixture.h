@@ -20,7 +20,7 @@ class EngineServer : public testing::Test {
         static weir_config config;
         weir_error         error = {};
         weir_config_default(&config);
-        snprintf(config.model.path, sizeof config.model.path, "models/weir-demo");
+        snprintf(config.model.path, sizeof config.model.path, "%s", model_.c_str());
         for (const char *const setting : settings) ASSERT_EQ(weir_config_set(&config, setting, &error), WEIR_OK) << error.text;
         const weir_engine_options options = { &config, true, true, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error), WEIR_OK) << error.text;
@@ -32,16 +32,21 @@ class EngineServer : public testing::Test {
         server.ledger = weir_engine_ledger(engine_);
         server.service = weir_engine_service(engine_);
         server.sessions = weir_engine_sessions(engine_);
+        server.states = weir_engine_states(engine_);
+        server.carrier = weir_engine_carrier(engine_);
         server.tokenizer = weir_engine_tokenizer(engine_);
         server.chat = weir_engine_chat(engine_);
         ASSERT_EQ(weir_server_open(&server_, &server, &error), WEIR_OK) << error.text;
         ASSERT_EQ(weir_server_start(server_, &error), WEIR_OK) << error.text;
     }
-    void TearDown() override
+    void close()
     {
         weir_server_close(server_);
         weir_engine_close(engine_);
+        server_ = nullptr;
+        engine_ = nullptr;
     }
+    void        TearDown() override { close(); }
     std::string request(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
     {
         std::string more = "Content-Length: " + std::to_string(body.size()) + "\r\n";
@@ -58,6 +63,7 @@ class EngineServer : public testing::Test {
         return root;
     }
     bool         with_keys_ = false;
+    std::string  model_ = "models/weir-demo";
     weir_engine *engine_ = nullptr;
     weir_server *server_ = nullptr;
 };

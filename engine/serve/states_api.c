@@ -1,0 +1,236 @@
+/* engine/serve/states_api.c - /v1/states: documents that were computed once, and whose they are. Each key sees its own and those that nobody owns. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/serve/states_api.h"
+
+enum { MOST_LISTED = 1000 };
+
+weir_status weir_states_fail(weir_api_error *out, weir_status status, const weir_error *why)
+{
+    switch (status) {
+    case WEIR_EINVAL: return weir_api_bad(out, NULL, "%s", why->text);
+    case WEIR_ENOTFOUND: return weir_api_fail(out, 404, "state_not_found", NULL, "%s", why->text);
+    case WEIR_EFORMAT:
+    case WEIR_EMISMATCH: return weir_api_fail(out, 409, "state_unusable", NULL, "%s", why->text);
+    case WEIR_EUNSUPPORTED: return weir_api_fail(out, 400, "state_unsupported", NULL, "%s", why->text);
+    case WEIR_ECANCELED: return weir_api_fail(out, 503, "states_busy", NULL, "%s", why->text);
+    case WEIR_EFULL: return weir_api_fail(out, 503, "states_full", NULL, "%s", why->text);
+    case WEIR_OK:
+    case WEIR_ENOMEM:
+    case WEIR_EIO:
+    case WEIR_EDEVICE:
+    case WEIR_ECONFIG: break;
+    }
+    weir_api_from_status(out, status, why->text);
+    return status;
+}
+
+weir_status states_need(weir_exchange *x)
+{
+    if (x->server->options.states != NULL) return WEIR_OK;
+    return weir_api_fail(&x->error, 501, "not_supported", NULL, "no database of states is served; start the server with states.dir");
+}
+
+static bool stops(void *user)
+{
+    weir_exchange *const x = user;
+    (void)pthread_mutex_lock(&x->lock);
+    const bool is_gone = x->gone;
+    (void)pthread_mutex_unlock(&x->lock);
+    return is_gone;
+}
+
+weir_documents weir_states_documents(weir_exchange *x)
+{
+    const weir_server_options *const o = &x->server->options;
+    return (weir_documents){ .states = o->states, .service = o->service, .sessions = o->carrier, .stops = stops, .user = x };
+}
+
+/* ---- whose states ------------------------------------------------------------------------------------------------------ */
+states_owner states_owner_of(const weir_exchange *x)
+{
+    states_owner        own = { "" };
+    const weir_own_name name = weir_exchange_own(x, NULL, "");
+    if (x->key >= 0) (void)snprintf(own.name, sizeof own.name, "%.*s", WEIR_STATE_OWNER + 1, name.name);
+    return own;
+}
+
+/* Its own, and those of nobody. */
+bool states_may_see(void *user, const weir_state_info *info)
+{
+    const states_owner *const own = user;
+    char                      theirs[WEIR_STATE_OWNER + 2];
+    weir_state_owner(theirs, info->name);
+    return own->name[0] == '\0' || theirs[0] == '\0' || strcmp(theirs, own->name) == 0;
+}
+
+/* Only without keys, or its own. */
+static bool may_change(const states_owner *own, const weir_state_info *info)
+{
+    char theirs[WEIR_STATE_OWNER + 2];
+    weir_state_owner(theirs, info->name);
+    return own->name[0] == '\0' || strcmp(theirs, own->name) == 0;
+}
+
+/* What the client calls it. */
+static const char *client_name(const states_owner *own, const weir_state_info *info)
+{
+    return own->name[0] != '\0' && may_change(own, info) ? info->name + strlen(own->name) + 1 : info->name;
+}
+
+weir_status weir_states_of_name(weir_state_info *info, weir_exchange *x, const char *name, const char *param)
+{
+    const states_owner own = states_owner_of(x);
+    char               whole[2 * WEIR_STATE_NAME + 2];
+    weir_error         why = { 0 };
+    weir_status        status = states_need(x);
+    weir_states       *states = x->server->options.states;
+    if (status != WEIR_OK) return status;
+    status = WEIR_ENOTFOUND;
+    if (own.name[0] != '\0' && strlen(name) <= WEIR_STATE_NAME) {
+        (void)snprintf(whole, sizeof whole, "%s-%s", own.name, name);
+        status = weir_states_find(states, whole, info, &why);
+    }
+    if (status == WEIR_ENOTFOUND) status = weir_states_find(states, name, info, &why);
+    if (status == WEIR_OK && !states_may_see((void *)(uintptr_t)&own, info)) status = WEIR_ENOTFOUND; /* another's: as if there were none */
+    if (status == WEIR_ENOTFOUND)
+        return weir_api_fail(&x->error, 404, "state_not_found", param, "there is no state %s", weir_quote(name).text);
+    return status == WEIR_OK ? WEIR_OK : weir_states_fail(&x->error, status, &why);
+}
+
+/* ---- objects -------------------------------------------------------------------------------------------------------------- */
+void weir_states_write_form(weir_json_out *json, const weir_state_info *info)
+{
+    weir_json_put_bool(json, "exact", weir_state_is_exact(info));
+    weir_json_put_integer(json, "state_bits", info->state_bits);
+    weir_json_put_bool(json, "merged", info->is_merged);
+}
+
+/* The members of a state, in the object that is open. */
+void states_write_members(weir_json_out *json, const states_owner *own, const weir_state_info *info)
+{
+    char source[33], theirs[WEIR_STATE_OWNER + 2];
+    (void)snprintf(source, sizeof source, "%016" PRIx64 "%016" PRIx64, info->source[1], info->source[0]);
+    weir_state_owner(theirs, info->name);
+    weir_json_put_string(json, "object", "state");
+    weir_json_put_string(json, "id", client_name(own, info));
+    weir_json_put_string(json, "label", info->label);
+    weir_json_put_integer(json, "created", info->created);
+    weir_json_put_integer(json, "tokens", info->n_tokens);
+    weir_json_put_integer(json, "bytes", info->n_bytes);
+    weir_json_put_bool(json, "vector", info->has_vector);
+    weir_json_put_string(json, "source", source);
+    weir_json_put_bool(json, "shared", theirs[0] == '\0');
+    weir_states_write_form(json, info);
+}
+
+weir_status states_write(weir_exchange *x, const weir_state_info *info, weir_buffer *text)
+{
+    const states_owner own = states_owner_of(x);
+    weir_buffer        metadata = { 0 };
+    weir_error         why = { 0 };
+    const weir_status  status = weir_states_metadata(x->server->options.states, info, &metadata, &why);
+    weir_json_out      json = { .buffer = text };
+    if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
+    weir_json_open(&json, '{');
+    states_write_members(&json, &own, info);
+    weir_json_key(&json, "metadata");
+    weir_json_raw(&json, metadata.data, metadata.size);
+    weir_json_close(&json, '}');
+    weir_buffer_free(&metadata);
+    return json.status;
+}
+
+/* ---- looking ---------------------------------------------------------------------------------------------------------------- */
+/* "limit=5&before=12": the number behind a name; `fallback` without it; false: no number. */
+static bool query_number(const weir_exchange *x, const char *name, int64_t fallback, int64_t *out)
+{
+    const size_t n = strlen(name);
+    *out = fallback;
+    for (const char *at = x->query; *at != '\0'; at += strcspn(at, "&"), at += *at == '&') {
+        if (strncmp(at, name, n) != 0 || at[n] != '=') continue;
+        const size_t digits = strspn(at + n + 1, "0123456789");
+        if (digits < 1 || digits > 18 || (at[n + 1 + digits] != '\0' && at[n + 1 + digits] != '&')) return false;
+        *out = strtoll(at + n + 1, NULL, 10);
+    }
+    return true;
+}
+
+static weir_status list(weir_exchange *x, weir_buffer *text)
+{
+    states_owner     own = states_owner_of(x);
+    weir_state_info *infos = NULL;
+    size_t           n = 0, total = 0;
+    int64_t          limit, before;
+    weir_error       why = { 0 };
+    WEIR_TRY(states_need(x));
+    if (!query_number(x, "limit", 100, &limit) || limit < 1 || limit > MOST_LISTED || !query_number(x, "before", 0, &before))
+        return weir_api_bad(&x->error, "limit", "limit is 1 to %d, before the number of a state", (int)MOST_LISTED);
+    const weir_states_page page = { .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &own };
+    const weir_status      status = weir_states_list(x->server->options.states, &page, &infos, &n, &total, &why);
+    if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
+    weir_json_out json = { .buffer = text };
+    weir_json_open(&json, '{');
+    weir_json_put_string(&json, "object", "list");
+    weir_json_key(&json, "data");
+    weir_json_open(&json, '[');
+    for (size_t i = 0; i < n; i++) {
+        weir_json_open(&json, '{');
+        states_write_members(&json, &own, &infos[i]);
+        weir_json_close(&json, '}');
+    }
+    weir_json_close(&json, ']');
+    weir_json_put_integer(&json, "total", (int64_t)total);
+    weir_json_put_integer(&json, "before", n > 0 ? infos[n - 1].serial : before); /* of the page that follows */
+    weir_json_close(&json, '}');
+    weir_memory_give(infos);
+    return json.status;
+}
+
+void weir_states_api_get(weir_exchange *x)
+{
+    weir_buffer       text = { 0 };
+    const weir_status status = list(x, &text);
+    weir_reply_result(x, &text, status);
+}
+
+void weir_states_api_get_one(weir_exchange *x)
+{
+    weir_state_info info;
+    weir_buffer     text = { 0 };
+    weir_status     status = weir_states_of_name(&info, x, x->path + strlen(x->route->path), "name");
+    if (status == WEIR_OK) status = states_write(x, &info, &text);
+    weir_reply_result(x, &text, status);
+}
+
+static weir_status remove_named(weir_exchange *x, weir_buffer *text)
+{
+    const char *const  name = x->path + strlen(x->route->path);
+    const states_owner own = states_owner_of(x);
+    weir_state_info    info;
+    weir_error         why = { 0 };
+    WEIR_TRY(weir_states_of_name(&info, x, name, "name"));
+    if (!may_change(&own, &info))
+        return weir_api_fail(&x->error, 403, "state_not_owned", "name", "state %s belongs to no key; who runs the server deletes it",
+                             weir_quote(name).text);
+    const weir_status status = weir_states_remove(x->server->options.states, info.name, &why);
+    if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
+    weir_json_out json = { .buffer = text };
+    weir_json_open(&json, '{');
+    weir_json_put_string(&json, "object", "state.deleted");
+    weir_json_put_string(&json, "id", client_name(&own, &info));
+    weir_json_put_bool(&json, "deleted", true);
+    weir_json_close(&json, '}');
+    return json.status;
+}
+
+void weir_states_api_remove(weir_exchange *x)
+{
+    weir_buffer       text = { 0 };
+    const weir_status status = remove_named(x, &text);
+    weir_reply_result(x, &text, status);
+}
