@@ -28,13 +28,6 @@ const char *weir_state_form_name(weir_state_form form)
 /* 0: not packed. */
 static int bits_of(weir_state_form form) { return form == WEIR_STATE_INT8 ? 8 : form == WEIR_STATE_INT4 ? 4 : 0; }
 
-static bool has_memory(const weir_model *model, int64_t layer) { return weir_model_layer_mixer(model, layer) == &weir_block_coda; }
-
-static weir_coda_layer layer_of(const weir_model *model, int64_t layer)
-{
-    return weir_block_coda_layer(weir_model_shape(model), weir_model_layer_options(model, layer));
-}
-
 /* Bytes of a layer's state in the form. Rounded, all but its pages stays as it is. */
 static size_t stored_bytes(const weir_coda_layer *layer, weir_state_form form)
 {
@@ -58,9 +51,9 @@ static weir_status store_and_load(const comparison *c, weir_sequence *sequence, 
 {
     const int bits = bits_of(c->form);
     for (int64_t i = 0; i < weir_model_shape(c->model)->n_layers && c->form != WEIR_STATE_F32; i++) {
-        if (!has_memory(c->model, i)) continue;
-        const weir_coda_layer layer = layer_of(c->model, i);
-        void *const           memory = sequence->recurrent + weir_model_layer_memory(c->model, i).state_offset;
+        weir_coda_layer layer;
+        if (!weir_model_coda_layer(c->model, i, &layer)) continue;
+        void *const memory = sequence->recurrent + weir_model_layer_memory(c->model, i).state_offset;
         if (bits == 0) {
             round_pages(&layer, memory, c->form);
             continue;
@@ -141,9 +134,9 @@ weir_status weir_eval_state_quality(weir_kv_quality *out, int64_t *n_scored, con
     size_t                  bytes = 0, most_packed = 0;
     const int64_t           most = weir_kv_store_spec(weir_engine_store(engine))->max_rows;
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
-        if (!has_memory(model, i)) continue;
-        const weir_coda_layer layer = layer_of(model, i);
-        const size_t          each = stored_bytes(&layer, form);
+        weir_coda_layer layer;
+        if (!weir_model_coda_layer(model, i, &layer)) continue;
+        const size_t each = stored_bytes(&layer, form);
         bytes += each;
         if (bits_of(form) > 0 && each > most_packed) most_packed = each;
     }

@@ -153,9 +153,6 @@ extern const weir_block weir_block_coda;
 extern const weir_block weir_block_gated_delta_net;
 extern const weir_block weir_block_swiglu;
 
-/* What the states of weir_block_coda's layers are, without their rates; a state may hold more behind it. */
-weir_coda_layer weir_block_coda_layer(const weir_shape *shape, const weir_block_options *options);
-
 /* Every block by name or number; NULL when there is none. */
 const weir_block *weir_block_find(const char *name);
 const weir_block *weir_block_at(size_t index);

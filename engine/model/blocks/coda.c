@@ -433,8 +433,6 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     return weir_differential_out(shape, options, &w->differential, step, &p.rows);
 }
 
-weir_coda_layer weir_block_coda_layer(const weir_shape *shape, const weir_block_options *options) { return layer_of(shape, options); }
-
 const weir_block weir_block_coda = {
     .name = "coda",
     .slots = slots,
