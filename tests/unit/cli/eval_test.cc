@@ -235,11 +235,11 @@ TEST_F(Eval, StatesInFewerBitsLoseMore)
     const Outcome                  table = measure(arch);
     ASSERT_EQ(table.code, 0) << table.err;
     EXPECT_SAYS(table.out, "510 tokens, 257 to 511 of each window");
-    const Outcome o = measure({ arch[0], arch[1], "--json", "--window", "400", "--before", "200" });
+    const Outcome o = measure({ arch[0], arch[1], "--json", "--window", "640", "--before", "520" }); /* the banks are full */
     ASSERT_EQ(o.code, 0) << o.err;
     const Json got(o.out);
-    EXPECT_EQ(got.number("before"), 192) << "blocks of 64";
-    EXPECT_EQ(got.number("scored"), 2 * (400 - 192 - 1));
+    EXPECT_EQ(got.number("before"), 512) << "blocks of 64";
+    EXPECT_EQ(got.number("scored"), 2 * (640 - 512 - 1));
     const json_t *const rows = got.at("rows");
     const auto value = [&](size_t form, const char *name) { return json_number_value(json_object_get(json_array_get(rows, form), name)); };
     ASSERT_EQ(json_array_size(rows), 5u);
