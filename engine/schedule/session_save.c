@@ -122,18 +122,14 @@ static weir_session_text shared_text(const weir_sessions *s, bool is_automatic, 
                                 .is_automatic = is_automatic };
 }
 
-/* path: NULL for the file of save->name in the folder; state: NULL for a session. */
+/* state, path: NULL for a session in the folder. */
 static weir_status write_shared(weir_sessions *s, const weir_session_wish *save, const weir_state_wish *state, const char *path,
                                 weir_session_result *result, weir_error *error)
 {
     weir_session_cut        cut;
-    size_t                  written = 0;
     const weir_session_text text = shared_text(s, false, &cut);
-    if (path == NULL) return session_write_text(s, 0, save->name, &text, result, error);
-    if (state != NULL) return session_write_state(s, save, state, &text, path, result, error);
-    const weir_status status = weir_session_write(path, &s->identity, &text, &written, error);
-    if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = text.n_tokens, .n_bytes = (int64_t)written };
-    return status;
+    return state != NULL ? session_write_state(s, save, state, &text, path, result, error)
+                         : session_write_text(s, 0, save->name, &text, result, error);
 }
 
 static weir_status check_wish(const weir_sessions *s, const weir_session_wish *save, weir_error *error)
@@ -152,7 +148,7 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
 {
     const int64_t start = weir_clock_ns();
     WEIR_TRY(check_wish(sessions, save, error));
-    if (path != NULL)
+    if (state != NULL)
         (void)pthread_mutex_lock(&sessions->lock);
     else
         WEIR_TRY(session_begin(sessions, error));
@@ -171,12 +167,6 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
 weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish *save, weir_session_result *result, weir_error *error)
 {
     return save_to(sessions, save, NULL, NULL, result, error);
-}
-
-weir_status weir_sessions_write(weir_sessions *sessions, const weir_session_wish *save, const char *path, weir_session_result *result,
-                                weir_error *error)
-{
-    return save_to(sessions, save, NULL, path, result, error);
 }
 
 weir_status weir_sessions_write_state(weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,

@@ -62,12 +62,9 @@ WEIR_MUST_CHECK weir_status weir_sessions_resume(weir_sessions *sessions, const 
 /* Restores the automatic file that begins these tokens furthest, if that is worth it beside what is kept: 512 tokens or more. Waits for others.
  * What a request does that has no name, or whose name did not help. What fails is logged: the tokens can be computed. */
 void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt);
-/* The same with a file at any path, which is in no folder's count: what is written there counts as its caller's, what is read is kept under no name.
- * wish->name, for texts that requests named, is the text's and not the file's. These wait for others. EUNSUPPORTED: no
- * memory of the model can have so few bits. */
-WEIR_MUST_CHECK weir_status weir_sessions_write(weir_sessions *sessions, const weir_session_wish *wish, const char *path,
-                                                weir_session_result *result, weir_error *error);
-/* As a database keeps it: one state, and the tokens behind what could be saved. */
+/* A text as a database keeps it: one state, and the tokens behind what could be saved. Its file is at any path, in no folder's count: what is written there
+ * counts as its caller's, what is read is kept under no name. wish->name, for texts that requests named, is the text's and not the file's. These wait for
+ * others. EUNSUPPORTED: no memory of the model can have so few bits. */
 typedef struct weir_state_wish {
     int32_t state_bits; /* 8, 4: of keys and values of fixed size; 0: as they are */
     int64_t room; /* bytes that the file may take; 0: any */

@@ -299,8 +299,9 @@ TEST_F(Session, WrongFilesAreRefused)
 // Files that somebody else keeps account of: states of documents.
 TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
 {
-    const std::string file = std::string(getenv("TEST_TMPDIR")) + "/a.state";
-    const auto        slurp = [&] {
+    const std::string     file = std::string(getenv("TEST_TMPDIR")) + "/a.state";
+    const weir_state_wish exact = { 0, 0 };
+    const auto            slurp = [&] {
         std::ifstream in(file, std::ios::binary);
         return std::string((std::istreambuf_iterator<char>(in)), {});
     };
@@ -315,7 +316,7 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         document.wait();
         document.release();
         const weir_session_wish wish = { "state", nullptr, text.data(), 200 };
-        ASSERT_EQ(weir_sessions_write(sessions_, &wish, file.c_str(), &result_, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_sessions_write_state(sessions_, &wish, &exact, file.c_str(), &result_, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(result_.n_tokens, 200);
         EXPECT_EQ(list().size(), 1u);
         auto turn = text;
@@ -338,7 +339,7 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_ENOTFOUND);
         EXPECT_NE(strstr(error_.text, file.c_str()), nullptr) << error_.text;
         const weir_session_wish other = { "state", nullptr, turn.data() + 100, 60 };
-        EXPECT_EQ(weir_sessions_write(sessions_, &other, file.c_str(), &result_, &error_), WEIR_ENOTFOUND);
+        EXPECT_EQ(weir_sessions_write_state(sessions_, &other, &exact, file.c_str(), &result_, &error_), WEIR_ENOTFOUND);
         EXPECT_FALSE(std::filesystem::exists(file));
         EXPECT_EQ(weir_sessions_delete(sessions_, "full", &error_), WEIR_OK);
         stop();
