@@ -38,6 +38,7 @@ int weir_run_db_create(const weir_arguments *arguments) { return note_run(argume
 int weir_run_db_ingest(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_db_list(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_db_query(const weir_arguments *arguments) { return note_run(arguments); }
+int weir_run_db_merge(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_db_delete(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_logits(const weir_arguments *arguments) { return note_run(arguments); }
 int weir_run_tokenize(const weir_arguments *arguments) { return note_run(arguments); }

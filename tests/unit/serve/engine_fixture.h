@@ -39,14 +39,14 @@ class EngineServer : public testing::Test {
         ASSERT_EQ(weir_server_open(&server_, &server, &error), WEIR_OK) << error.text;
         ASSERT_EQ(weir_server_start(server_, &error), WEIR_OK) << error.text;
     }
-    void close()
+    void stop()
     {
         weir_server_close(server_);
         weir_engine_close(engine_);
         server_ = nullptr;
         engine_ = nullptr;
     }
-    void        TearDown() override { close(); }
+    void        TearDown() override { stop(); }
     std::string request(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
     {
         std::string more = "Content-Length: " + std::to_string(body.size()) + "\r\n";

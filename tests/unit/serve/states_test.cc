@@ -92,7 +92,7 @@ TEST_F(States, ADocumentIsAskedWithoutBeingReadAgain)
 {
     start();
     const Answer cold = ask("", bread + asked);
-    close();
+    stop();
     start();
     json_t *root = add("Bread", bread, 0, R"(,"metadata":{"kind":"recipe"})");
     EXPECT_STREQ(json_string_value(json_object_get(root, "id")), "bread");
@@ -106,7 +106,7 @@ TEST_F(States, ADocumentIsAskedWithoutBeingReadAgain)
     EXPECT_EQ(ids("?limit=5&before=2"), Ids{ "bread" });
     for (const bool is_new : { false, true }) {
         if (is_new) {
-            close();
+            stop();
             start();
         }
         const Answer warm = ask("bread", asked);
@@ -159,7 +159,7 @@ TEST_F(States, KeysSeeTheirOwnAndWhatIsNobodys)
 {
     start();
     json_decref(add("Common", weirs));
-    close();
+    stop();
     with_keys_ = true;
     start();
     json_decref(add("Paper", bread, 0));
@@ -201,7 +201,7 @@ TEST_F(States, FullDisksAndShortMemoryAreSaid)
     EXPECT_EQ(ids(), Ids{ "one" });
     json_decref(ask_json("DELETE", "/v1/states/one", ""));
     json_decref(add("Two", bread));
-    close();
+    stop();
     std::filesystem::remove_all(folder_ + "/base");
     start({ "states.memory=256KiB" });
     refused(503, "no memory for one more state", "POST", "/v1/states", "{\"label\":\"one\",\"prompt\":" + quoted(weirs) + "}");
@@ -235,7 +235,7 @@ TEST_F(States, WhatCannotBeIsRefusedWithTheReason)
             std::ofstream(entry.path(), std::ios::binary | std::ios::in | std::ios::out).seekp(300) << "damage";
     refused(409, "state_unusable", "POST", "/v1/completions", R"({"prompt":"x","state":"one"})");
     EXPECT_EQ(n_files(), 2u);
-    close();
+    stop();
     settings_ = { "memory.host=256MiB", "model.context=512" };
     open({ settings_[0].c_str(), settings_[1].c_str() });
     refused(501, "states.dir", "GET", "/v1/states");
@@ -290,7 +290,7 @@ TEST_F(CodaStates, TwoBecomeOneAndDisturbNobody)
     refused(400, "cache_prompt", "POST", "/v1/completions", R"({"prompt":"x","state":"both","cache_prompt":false})");
     refused(404, "no state both", "POST", "/v1/completions", R"({"prompt":"x","state":"both"})", 1);
     refused(400, "not with itself", "POST", "/v1/states/merge", R"({"earlier":"a","later":"a","label":"x"})");
-    close();
+    stop();
     start_coda();
     EXPECT_EQ(ask("both", asked).text, merged.text);
     EXPECT_EQ(ids(), (Ids{ "both", "b", "a" }));
