@@ -122,7 +122,7 @@ const Edge edges[] = {
     { "SmallWindow", 64, 20, 4, 16, 16, 256, "" },
     { "WindowOfOne", 32, 10, 1, 16, 16, 256, "" },
     { "WindowOfOneByOnes", 32, 10, 1, 16, 16, 1, "" },
-    { "Ungated", 256, 10, 64, 16, 16, 256, "gated = false\n" },
+    { "Ungated", 256, 10, 64, 16, 16, 256, "gate = \"constant\"\n" },
     { "Refreshing", 256, 10, 64, 16, 16, 256, "refresh = true\n" },
     { "NotFounding", 256, 10, 64, 16, 16, 256, "found = false\n" },
     { "FromZeros", 256, 10, 64, 16, 16, 256, "start = \"zeros\"\n" },

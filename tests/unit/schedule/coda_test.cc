@@ -182,7 +182,7 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
 TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
 {
     open(3);
-    const int64_t n_layers = std::string(GetParam()).find("attn") == std::string::npos ? 2 : 1, n = 200 + 25 - 1;
+    const int64_t n_layers = std::string(GetParam()) == "\"coda\"" ? 2 : 1, n = 200 + 25 - 1;
     const auto    stats = [&] {
         weir_service_stats now;
         weir_service_stats_of(service_, &now);
