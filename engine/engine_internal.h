@@ -12,6 +12,8 @@
 #include "engine/weir.h"
 #include "offload/ledger.h"
 
+/* Fewer rows of KV than this are no plan. */
+enum { WEIR_SMALLEST_WINDOW = 256 };
 /* Logits rows beside one per slot: prompts that are scored come in pieces of so many. */
 enum { WEIR_SCORED_ROWS = 64 };
 int32_t weir_plan_scored_rows(const weir_model *model); /* these, or a block's where prompts are cut by blocks */
@@ -30,6 +32,8 @@ typedef struct weir_plan_parts {
     size_t                cap, tokenizer, packs, other; /* what the ledger holds of the last three */
     bool                  with_service, with_server;
 } weir_plan_parts;
+/* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing. EFULL. */
+weir_status                 weir_plan_too_small(const weir_plan *plan, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
 
 /* identity.c: what makes the memory of one engine of use to another. Reads a sample of every tensor and the whole vocabulary. */
@@ -64,3 +68,42 @@ void                        weir_policies_turn(weir_policies *policies, const we
 bool                        weir_policies_are_there(const weir_policies *policies);
 /* For one sequence of so many rows. */
 weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64_t rows, int32_t n_prompt, int32_t n_new);
+
+/* ---- the engine itself ---------------------------------------------------------------------------------------------------- */
+struct weir_engine {
+    weir_config            config;
+    weir_plan              plan;
+    weir_arch_set         *archs;
+    weir_tensor_directory *directory, *adapter; /* adapter: NULL without model.adapter */
+    weir_stream           *stream;
+    weir_model            *model;
+    weir_ledger           *ledger;
+    weir_ledger_payer      tables_payer, tokenizer_payer;
+    bool                   f32_activations;
+    weir_kv_choice         kv_choice;
+    weir_kv_pair          *kv_formats; /* [layers with KV] */
+    weir_kv_store         *store;
+    weir_prefix           *prefix; /* NULL: kv.reuse is off, or there is no service */
+    weir_policies          policies;
+    weir_kv_evictor       *evictor; /* NULL: there is nothing to evict */
+    weir_runner           *runner;
+    weir_tokenizer        *tokenizer;
+    weir_chat_template    *chat;
+    weir_error             chat_problem; /* of a template that is there and cannot be used */
+    weir_service          *service;
+    weir_sessions         *sessions; /* NULL: neither sessions.dir nor a server's states.dir is given, or there is no service */
+    weir_states           *states; /* NULL: none is served */
+    weir_purse             states_purse; /* states.memory, which the account packs holds */
+};
+
+/* open_model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat. Charged to the ledger. */
+WEIR_MUST_CHECK weir_status weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_error *error);
+
+/* open_service.c */
+weir_identity_parts         weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec);
+WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);
+/* Without sessions.dir they carry states, whose paths are given. */
+WEIR_MUST_CHECK weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec, bool with_states, weir_error *error);
+/* A database that `weir db create` made, or one with vectors and states as they are. */
+WEIR_MUST_CHECK weir_status weir_engine_open_states(weir_engine *engine, weir_error *error);

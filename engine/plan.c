@@ -9,7 +9,7 @@
 #include "engine/kv/staging.h"
 #include "engine/schedule/tiers.h"
 
-enum { SMALLEST_WINDOW = 256, SNAPSHOTS_PER_SLOT = 16, BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */ };
+enum { SNAPSHOTS_PER_SLOT = 16, BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */ };
 /* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the allocator's slack, sockets, oneDNN's code. With
  * 16 clients a server on the demo model held 21 MiB more than its ledger. */
 enum { PROCESS_BYTES = 32 << 20 };
@@ -42,59 +42,6 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
         elements += count;
     }
     return elements * (int64_t)sizeof(float) <= small_model_bytes;
-}
-
-size_t weir_plan_total(const weir_plan *plan)
-{
-    return plan->weights + plan->activations + plan->recurrent + plan->snapshots + plan->kv + plan->page_tables + plan->tokens +
-           plan->sampler + plan->tokenizer + plan->http + plan->process + plan->packs + plan->other;
-}
-
-/* One line of the plan, in the order of printing. */
-typedef struct part {
-    const char *name, *text;
-    size_t      bytes;
-} part;
-enum { PARTS = 13 };
-
-static void parts_of(part out[PARTS], const weir_plan *plan)
-{
-    const part parts[PARTS] = { { "weights", "weights", plan->weights },
-                                { "activations", "activations", plan->activations },
-                                { "recurrent_state", "recurrent state", plan->recurrent },
-                                { "snapshots", "kept states", plan->snapshots },
-                                { "kv", "kv", plan->kv },
-                                { "page_tables", "page tables", plan->page_tables },
-                                { "tokens", "tokens", plan->tokens },
-                                { "sampler", "sampler", plan->sampler },
-                                { "tokenizer", "tokenizer", plan->tokenizer },
-                                { "http", "requests", plan->http },
-                                { "process", "process", plan->process },
-                                { "packs", "state database", plan->packs },
-                                { "other", "model tables", plan->other } };
-    memcpy(out, parts, sizeof parts);
-}
-
-/* The arithmetic: every part but the KV, whose rows are what is missing. */
-static weir_status too_small(const weir_plan *plan, weir_error *error)
-{
-    const double mib = 1024.0 * 1024.0;
-    char         sum[512] = "";
-    part         parts[PARTS];
-    size_t       at = 0, fixed = 0;
-    parts_of(parts, plan);
-    for (const part *p = parts; p < parts + PARTS; p++) {
-        if (strcmp(p->name, "kv") == 0) continue;
-        const int n = snprintf(sum + at, sizeof sum - at, "%s%s %.1f", at > 0 ? " + " : "", p->text, (double)p->bytes / mib);
-        if (n > 0 && (size_t)n < sizeof sum - at) at += (size_t)n;
-        fixed += p->bytes;
-    }
-    return weir_error_set(
-        error, WEIR_EFULL,
-        "the plan does not fit: %s = %.1f MiB of %.1f MiB (%s), which leaves no room for %d rows of KV; raise memory.host, "
-        "or lower batch.max_sequences, batch.chunk, server.body_limit, model.context%s",
-        sum, (double)fixed / mib, (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free", (int)SMALLEST_WINDOW,
-        plan->sink_tokens > 0 ? " or kv.wide_sinks" : "");
 }
 
 /* What the limits of [server] and [batch] let requests take at the same time, should all come at once with the largest bodies. */
@@ -148,7 +95,7 @@ int32_t weir_plan_scored_rows(const weir_model *model)
 /* Requests pay for their policies: room for the configured one, for as many as run at a time. */
 static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
-    const int32_t rows = plan->window > 0 ? plan->window : SMALLEST_WINDOW;
+    const int32_t rows = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW;
     plan->kv_peak = 0;
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
@@ -235,7 +182,7 @@ static void plan_cut(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
     const bool    is_configured = plan->kv_peak > 0;
-    const int64_t tokens = plan->window > 0 ? plan->window : SMALLEST_WINDOW, rows = is_configured ? plan->kv_peak : tokens;
+    const int64_t tokens = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW, rows = is_configured ? plan->kv_peak : tokens;
     const int32_t n = reuses(parts) && weir_policies_are_there(parts->policies) ? (int32_t)parts->config->kv.policy.kept : 0;
     const size_t  each = weir_cut_text_bytes(parts->spec, weir_model_recurrent_bytes(parts->model), tokens, rows, plan->policy_state);
     const size_t  most = left / (is_configured ? SHARE : SHARE_OF_REQUESTS);
@@ -337,7 +284,7 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
         weir_kv_pages_for(parts->spec, 1) > 0 ? plan_blocks(plan, parts, wanted, plan->cap_is_configured ? left : left / 2) : wanted;
     if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
     plan->window = (int32_t)least(wanted, longest);
-    return left > 0 && plan->window >= least(wanted, SMALLEST_WINDOW);
+    return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
 }
 
 /* With a disk: memory holds what running sequences cannot do without, unless it holds all that they can have. */
@@ -424,114 +371,15 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     /* What grows with the window takes from it: a first window is found without any of it, a second within what the first one asks for;
      * the second is smaller, asks for less, and so fits. */
     WEIR_TRY(plan_window(plan, parts, false, error));
-    if (!plan_rows(plan, parts, wanted)) return too_small(plan, error);
+    if (!plan_rows(plan, parts, wanted)) return weir_plan_too_small(plan, error);
     WEIR_TRY(plan_window(plan, parts, true, error));
     if (!plan_rows(plan, parts, wanted) || (config->model.context > 0 && plan->window < config->model.context))
-        return too_small(plan, error);
+        return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
     size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
     plan->n_runs = runs_for(plan, parts, plan->kv_pages, plan->window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;
-    return weir_plan_total(plan) <= plan->cap ? WEIR_OK : too_small(plan, error);
-}
-
-static weir_status print_budget(weir_buffer *out, const char *text, int64_t bytes)
-{
-    return bytes == 0 ? WEIR_OK : weir_buffer_format(out, "  %-22s %12.1f MiB\n", text, (double)bytes / (1024.0 * 1024.0));
-}
-
-/* Sessions have the other half; what the books leave unused is said. */
-static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
-{
-    const double mib = 1024.0 * 1024.0;
-    if (plan->kv_disk_pages == 0) return WEIR_OK;
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB (memory.disk)", "kv on disk", (double)plan->kv_disk / mib,
-                                (double)plan->disk_cap / mib));
-    if (plan->disk_is_shared) WEIR_TRY(weir_buffer_text(out, ", at most half beside sessions.dir"));
-    if (plan->disk_is_limited)
-        WEIR_TRY(weir_buffer_format(out, "; the books of more pages would take too much of %s",
-                                    plan->cap_is_configured ? "memory.host, raise it for more" : "the memory that was found free"));
-    return weir_buffer_text(out, "\n");
-}
-
-weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
-{
-    const double mib = 1024.0 * 1024.0;
-    part         parts[PARTS];
-    parts_of(parts, plan);
-    WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
-    for (const part *p = parts; p < parts + PARTS; p++) {
-        WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB", p->text, (double)p->bytes / mib));
-        if (strcmp(p->name, "recurrent_state") == 0) WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->n_slots));
-        if (strcmp(p->name, "kv") == 0)
-            WEIR_TRY(weir_buffer_format(out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages", plan->kv_format,
-                                        plan->kv_rows, plan->kv_bytes_per_token, plan->kv_pages));
-        if (strcmp(p->name, "kv") == 0 && plan->kv_sink_pages > 0)
-            WEIR_TRY(weir_buffer_format(out, ", %" PRId64 " of them for first tokens of %" PRId64 " bytes", plan->kv_sink_pages,
-                                        plan->kv_bytes_per_sink));
-        if (strcmp(p->name, "kv") == 0 && plan->kv_open > 0)
-            WEIR_TRY(weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_open / mib));
-        if (strcmp(p->name, "kv") == 0 && plan->kv_disk_pages > 0)
-            WEIR_TRY(weir_buffer_format(out, "; %" PRId64 " of these pages on disk", plan->kv_disk_pages));
-        if (strcmp(p->name, "activations") == 0 && plan->staging > 0)
-            WEIR_TRY(weir_buffer_format(out, "   %.1f MiB of it for pages from the disk", (double)plan->staging / mib));
-        WEIR_TRY(weir_buffer_text(out, "\n"));
-    }
-    WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
-                                (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"));
-    WEIR_TRY(print_disk(out, plan));
-    if (plan->kv_peak > 0)
-        WEIR_TRY(weir_buffer_format(out, "  %-22s %12" PRId64 " rows of a KV head at most, with its prompt\n", "kv policy", plan->kv_peak));
-    WEIR_TRY(print_budget(out, "kv of one request", plan->kv_per_request));
-    WEIR_TRY(print_budget(out, "kv of one key", plan->kv_per_key));
-    return weir_buffer_format(out, "  %-22s %12d tokens per sequence (trained for %d)\n", "window", (int)plan->window,
-                              (int)plan->trained_context);
-}
-
-/* A name from a file may hold anything. */
-static weir_status print_text(weir_buffer *out, const char *text)
-{
-    WEIR_TRY(weir_buffer_text(out, "\""));
-    for (const char *c = text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\')
-            WEIR_TRY(weir_buffer_format(out, "\\%c", *c));
-        else if ((unsigned char)*c < 0x20)
-            WEIR_TRY(weir_buffer_format(out, "\\u%04x", (unsigned)*c));
-        else
-            WEIR_TRY(weir_buffer_add(out, c, 1));
-    }
-    return weir_buffer_text(out, "\"");
-}
-
-weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
-{
-    part parts[PARTS];
-    parts_of(parts, plan);
-    WEIR_TRY(weir_buffer_text(out, "{\"model\": "));
-    WEIR_TRY(print_text(out, plan->model));
-    WEIR_TRY(weir_buffer_text(out, ", \"arch\": "));
-    WEIR_TRY(print_text(out, plan->arch));
-    WEIR_TRY(weir_buffer_format(out, ", \"cap\": %zu, \"cap_is_configured\": %s, \"total\": %zu, \"accounts\": {", plan->cap,
-                                plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)));
-    for (const part *p = parts; p < parts + PARTS; p++)
-        WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes));
-    WEIR_TRY(weir_buffer_format(
-        out, "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64 ", \"staging\": %zu, \"limited_by_books\": %s", plan->disk_cap,
-        plan->kv_disk, plan->kv_disk_pages, plan->staging, plan->disk_is_limited ? "true" : "false"));
-    WEIR_TRY(weir_buffer_format(out,
-                                "}, \"kv\": {\"format\": \"%s\", \"k_format\": \"%s\", \"v_format\": \"%s\", \"wide_layers\": %d, "
-                                "\"wide_sinks\": %d, \"wide_format\": \"%s\", \"sink_pages\": %" PRId64
-                                ", \"bytes_per_sink_token\": %" PRId64 ", ",
-                                plan->kv_format, plan->k_format, plan->v_format, (int)plan->wide_layers, (int)plan->sink_tokens,
-                                plan->wide_format, plan->kv_sink_pages, plan->kv_bytes_per_sink));
-    WEIR_TRY(weir_buffer_format(out,
-                                "\"pages\": %" PRId64 ", \"page_bytes\": %" PRId64 ", \"tokens\": %" PRId64
-                                ", \"bytes_per_token\": %" PRId64 ", \"open_bytes\": %zu, \"per_request\": %" PRId64
-                                ", \"per_key\": %" PRId64 "}",
-                                plan->kv_pages, plan->kv_page_bytes, plan->kv_rows, plan->kv_bytes_per_token, plan->kv_open,
-                                plan->kv_per_request, plan->kv_per_key));
-    return weir_buffer_format(out, ", \"window\": %d, \"trained_context\": %d, \"sequences\": %d}\n", (int)plan->window,
-                              (int)plan->trained_context, (int)plan->n_slots);
+    return weir_plan_total(plan) <= plan->cap ? WEIR_OK : weir_plan_too_small(plan, error);
 }

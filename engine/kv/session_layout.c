@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/bytes.h"
 #include "engine/base/checked.h"
 #include "engine/kv/session_internal.h"
 
@@ -210,21 +211,6 @@ static weir_status damaged(const char *path, const char *what, weir_error *error
     return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %s; delete it or put back a good copy", path, what);
 }
 
-static bool is_zero(const unsigned char *at, size_t size)
-{
-    size_t i = 0;
-    while (i < size && at[i] == 0) i++;
-    return i == size;
-}
-
-/* The texts of the header end within their fields, with zeros behind them. */
-static bool get_text(char *out, const unsigned char *at, size_t size)
-{
-    memcpy(out, at, size);
-    const size_t n = strnlen(out, size);
-    return n < size && is_zero(at + n, size - n);
-}
-
 /* "h2o:64" */
 static bool is_policy(const char *text)
 {
@@ -259,14 +245,15 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
                               path, version, (int)WEIR_SESSION_VERSION);
     if (session_get64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
-    const bool is_cut = version == 3, has_sinks = !is_zero(bytes + AT_SINKS, AT_END - AT_SINKS);
+    const bool is_cut = version == 3, has_sinks = !weir_bytes_are_zero(bytes + AT_SINKS, AT_END - AT_SINKS);
     const bool has_form = version == 4;
     const int  end = has_form ? AT_END_OF_FORM : is_cut ? AT_END_OF_CUT : AT_END;
     if (session_get32(bytes + AT_HEADER_BYTES) != SESSION_HEADER ||
         session_get64(bytes + AT_N_SECTIONS) != (is_cut ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE) ||
         session_get32(bytes + AT_PAGE_TOKENS) != WEIR_PAGE_TOKENS || session_get32(bytes + AT_PAGE_LAYOUT) != SESSION_PAGE_LAYOUT ||
-        session_get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC || !is_zero(bytes + end, (size_t)(AT_CHECKSUM - end)) ||
-        (version < 3 && has_sinks != (version == 2)) || (has_form && !is_zero(bytes + AT_MORE_SECTIONS, AT_FORM - AT_MORE_SECTIONS)))
+        session_get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC || !weir_bytes_are_zero(bytes + end, (size_t)(AT_CHECKSUM - end)) ||
+        (version < 3 && has_sinks != (version == 2)) ||
+        (has_form && !weir_bytes_are_zero(bytes + AT_MORE_SECTIONS, AT_FORM - AT_MORE_SECTIONS)))
         return damaged(path, "the header holds numbers that its version does not have", error);
     return WEIR_OK;
 }
@@ -297,9 +284,9 @@ weir_status session_header_decode(weir_session_header *header, session_layout *l
     for (int i = 0; i < 6; i++) *shape[i] = (int64_t)session_get64(bytes + AT_SHAPE + 8 * i);
     id->n_sinks = (int64_t)session_get64(bytes + AT_SINKS);
     id->sink_block_bytes = (int64_t)session_get64(bytes + AT_SINKS + 8);
-    if (!get_text(id->format, bytes + AT_FORMAT, sizeof id->format) ||
-        !get_text(id->sink_format, bytes + AT_SINK_FORMAT, sizeof id->sink_format) ||
-        !get_text(id->policy, bytes + AT_POLICY, sizeof id->policy))
+    if (!weir_bytes_text(id->format, bytes + AT_FORMAT, sizeof id->format) ||
+        !weir_bytes_text(id->sink_format, bytes + AT_SINK_FORMAT, sizeof id->sink_format) ||
+        !weir_bytes_text(id->policy, bytes + AT_POLICY, sizeof id->policy))
         return damaged(path, "a name in the header has no end", error);
     const uint64_t n_tokens = session_get64(bytes + AT_N_TOKENS), n_states = session_get64(bytes + AT_N_STATES),
                    salt = session_get64(bytes + AT_SECTIONS + SESSION_SALT * SECTION_BYTES + 16);

@@ -33,9 +33,9 @@ enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
 /* n_rows, kv_bytes: rows of all choices at their ends, and what KV pages held them; rows that choices share count for each. */
 typedef struct weir_usage {
-    int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
-    int64_t n_rows, kv_bytes; /* n_rows: those that stayed */
-    int64_t n_evicted; /* rows of all choices that are gone, in the mean of layers and heads with a policy, else of those with banks */
+    int32_t     n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int64_t     n_rows, kv_bytes; /* n_rows: those that stayed */
+    int64_t     n_evicted; /* rows of all choices that are gone, in the mean of layers and heads with a policy, else of those with banks */
     weir_banks  banks; /* of all choices at their ends */
     int64_t     kv_budget; /* rows that it may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "engine/base/bytes.h"
 #include "engine/states/states_internal.h"
 
 #define MAGIC "WEIRSTAT"
@@ -63,21 +64,6 @@ static uint64_t get(const unsigned char *at, int n)
     return value;
 }
 
-static bool is_zero(const unsigned char *at, size_t n)
-{
-    size_t i = 0;
-    while (i < n && at[i] == 0) i++;
-    return i == n;
-}
-
-/* A text that ends within its field, with zeros behind it. */
-static bool get_text(char *out, const unsigned char *at, size_t size)
-{
-    memcpy(out, at, size);
-    const size_t n = strnlen(out, size);
-    return n < size && is_zero(at + n, size - n);
-}
-
 static bool is_count(int64_t n) { return n >= 0 && n <= INT64_MAX / 2; }
 
 /* ---- header ---------------------------------------------------------------------------------------------------------- */
@@ -128,8 +114,8 @@ weir_status state_header_decode(state_log_header *out, const unsigned char bytes
     if (dim > WEIR_STATE_DIM || get(bytes + AT_HEADER_BYTES, 4) != STATE_HEADER ||
         get(bytes + AT_RECORD_BYTES, 4) != state_record_bytes((int32_t)dim) || (bits != 0 && bits != 8 && bits != 4) ||
         (bits != 0 && version < 2) || header.next_serial < 1 || !is_count(header.next_serial) ||
-        !get_text(header.kind.embedding, bytes + AT_EMBEDDING, sizeof header.kind.embedding) ||
-        !is_zero(bytes + AT_HEADER_END, AT_HEADER_CHECKSUM - AT_HEADER_END))
+        !weir_bytes_text(header.kind.embedding, bytes + AT_EMBEDDING, sizeof header.kind.embedding) ||
+        !weir_bytes_are_zero(bytes + AT_HEADER_END, AT_HEADER_CHECKSUM - AT_HEADER_END))
         return damaged(path, "the header holds numbers that this version does not have", error);
     *out = header;
     return WEIR_OK;
@@ -222,15 +208,16 @@ static bool decode_added(state_record *out, const unsigned char *bytes, int32_t 
         info->source[i] = get(bytes + AT_SOURCE + 8 * i, 8);
     }
     if (flags > most || ((flags & FLAG_8_BITS) != 0 && (flags & FLAG_4_BITS) != 0) || n_metadata > WEIR_STATE_METADATA ||
-        !is_count(info->n_tokens) || !is_count(info->n_bytes) || !get_text(info->name, bytes + AT_NAME, sizeof info->name) ||
-        !get_text(info->label, bytes + AT_LABEL, sizeof info->label) || !state_name_is_good(info->name) || info->label[0] == '\0' ||
-        !is_zero(bytes + AT_RECORD_END, AT_METADATA - AT_RECORD_END) ||
-        !is_zero(bytes + AT_METADATA + n_metadata, WEIR_STATE_METADATA - (size_t)n_metadata) || !is_zero(bytes + end, n - 8 - end))
+        !is_count(info->n_tokens) || !is_count(info->n_bytes) || !weir_bytes_text(info->name, bytes + AT_NAME, sizeof info->name) ||
+        !weir_bytes_text(info->label, bytes + AT_LABEL, sizeof info->label) || !state_name_is_good(info->name) || info->label[0] == '\0' ||
+        !weir_bytes_are_zero(bytes + AT_RECORD_END, AT_METADATA - AT_RECORD_END) ||
+        !weir_bytes_are_zero(bytes + AT_METADATA + n_metadata, WEIR_STATE_METADATA - (size_t)n_metadata) ||
+        !weir_bytes_are_zero(bytes + end, n - 8 - end))
         return false;
     out->metadata = (const char *)bytes + AT_METADATA;
     out->n_metadata = (size_t)n_metadata;
     if (info->has_vector) out->length = decode_length(bytes + STATE_RECORD_VECTOR, dim);
-    return info->has_vector ? out->length > 0 : is_zero(bytes + STATE_RECORD_VECTOR, (size_t)dim * sizeof(float));
+    return info->has_vector ? out->length > 0 : weir_bytes_are_zero(bytes + STATE_RECORD_VECTOR, (size_t)dim * sizeof(float));
 }
 
 bool state_record_decode(state_record *out, const unsigned char *bytes, const state_log_header *header)
@@ -242,5 +229,5 @@ bool state_record_decode(state_record *out, const unsigned char *bytes, const st
                            .info = { .serial = (int64_t)get(bytes + AT_SERIAL, 8), .created = (int64_t)get(bytes + AT_ADDED, 8) } };
     if (out->info.serial < 1 || !is_count(out->info.serial)) return false;
     if (type == STATE_ADDED) return decode_added(out, bytes, header->kind.dim, header->kind.version, n);
-    return type == STATE_REMOVED && is_zero(bytes + AT_TOKENS, n - 8 - AT_TOKENS);
+    return type == STATE_REMOVED && weir_bytes_are_zero(bytes + AT_TOKENS, n - 8 - AT_TOKENS);
 }

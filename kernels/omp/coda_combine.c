@@ -1,9 +1,7 @@
 /* kernels/omp/coda_combine.c - differential attention's end (Ye et al. 2024; CoDA-GQA-L): signal less a share of the noise, then the norm of the head.
  *
  * Moves 12 * head_dim bytes per row and head. One team per (row, KV head), as its heads lie side by side, and a fixed order of summation. */
-#include "kernels/omp/lanes.h"
-
-#include <math.h>
+#include "kernels/omp/norm.h"
 
 #pragma omp declare target
 /* partial [LANE_THREADS] is shared by the team. */
@@ -18,11 +16,7 @@ WEIR_INLINE void combine_head(float *restrict dst, const float *restrict signal,
         sum += r * r;
     }
     if (!weight) return;
-    partial[tid] = sum;
-    TEAM_BARRIER
-    float total = 0.0f;
-    for (int t = 0; t < LANE_THREADS; t++) total += partial[t];
-    const float scale = 1.0f / sqrtf(total / (float)dim + eps);
+    const float scale = norm_factor(sum, dim, eps, partial, tid);
     LANES
     for (int64_t i = tid; i < dim; i += LANE_THREADS) dst[i] = dst[i] * scale * weight[i];
     TEAM_BARRIER

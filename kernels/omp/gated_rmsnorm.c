@@ -1,9 +1,7 @@
 /* kernels/omp/gated_rmsnorm.c - norm, then gate: the output norm of Gated DeltaNet (Yang et al. 2024).
  *
  * Moves 12 * dim bytes per row; rows are heads of 64 to 256 elements, many per token. One team per row, a fixed order of summation. */
-#include "kernels/omp/lanes.h"
-
-#include <math.h>
+#include "kernels/omp/norm.h"
 
 #pragma omp declare target
 /* partial [LANE_THREADS] is shared by the team. */
@@ -13,11 +11,7 @@ WEIR_INLINE void norm_row(float *dst, const float *src, const float *gate, const
     float sum = 0.0f;
     LANES_SUM(sum)
     for (int64_t i = tid; i < dim; i += LANE_THREADS) sum += src[i] * src[i];
-    partial[tid] = sum;
-    TEAM_BARRIER
-    float total = 0.0f;
-    for (int t = 0; t < LANE_THREADS; t++) total += partial[t];
-    const float scale = 1.0f / sqrtf(total / (float)dim + eps);
+    const float scale = norm_factor(sum, dim, eps, partial, tid);
     LANES
     for (int64_t i = tid; i < dim; i += LANE_THREADS) dst[i] = weight[i] * (src[i] * scale) * lane_silu(gate[i]);
     TEAM_BARRIER

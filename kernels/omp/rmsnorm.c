@@ -2,9 +2,7 @@
  *
  * Moves 8 * dim bytes per row and group (16 with the addition), 3 flops per element: bound by memory once the rows fill the machine.
  * One team per (row, group) and a fixed order of summation. */
-#include "kernels/omp/lanes.h"
-
-#include <math.h>
+#include "kernels/omp/norm.h"
 
 #pragma omp declare target
 /* One group by one team; thread `tid` owns elements tid, tid + LANE_THREADS, ...; partial [LANE_THREADS] is shared by the team. */
@@ -22,11 +20,7 @@ WEIR_INLINE void norm_group(float *dst, float *src, const float *add, const floa
         LANES_SUM(sum)
         for (int64_t i = tid; i < dim; i += LANE_THREADS) sum += src[i] * src[i];
     }
-    partial[tid] = sum;
-    TEAM_BARRIER
-    float total = 0.0f;
-    for (int t = 0; t < LANE_THREADS; t++) total += partial[t];
-    const float scale = 1.0f / sqrtf(total / (float)dim + eps);
+    const float scale = norm_factor(sum, dim, eps, partial, tid);
     LANES
     for (int64_t i = tid; i < dim; i += LANE_THREADS) dst[i] = src[i] * scale * weight[i];
     TEAM_BARRIER

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "engine/model/blocks/coda_gates.h"
+#include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/differential.h"
-#include "kernels/abi/coda_check.h"
 
 typedef struct weights {
     weir_differential  differential;
@@ -28,6 +28,8 @@ static int64_t kv_heads(const weir_shape *shape, const weir_block_options *optio
 static double gate_bias(const weir_block_options *options) { return options->coda.gate_bias; }
 static bool   learns_gates(const weir_block_options *options) { return options->coda.gate == WEIR_CODA_GATE_LEARNED; }
 static double rate_logit(const weir_block_options *options) { return options->coda.rate_logit; }
+
+static int64_t block_rows(const weir_block_options *options) { return options->coda.block_rows; }
 
 static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential),
                                    { .name = "coda.write",
@@ -55,162 +57,6 @@ static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential
                                    { 0 } };
 
 static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
-
-/* ---- states --------------------------------------------------------------------------------------------------------- */
-/* By RoPE, half of a head that turns slowly or not at all: where at most half of it is turned, the upper half stands still. */
-static weir_coda_band band_of(const weir_shape *shape, const weir_block_options *options)
-{
-    const bool is_still = 2 * shape->rotary_dim <= shape->head_dim;
-    switch (options->coda.band) {
-    case WEIR_BAND_UPPER_HALF: return WEIR_CODA_UPPER_HALF;
-    case WEIR_BAND_SLOW_PAIRS: return WEIR_CODA_SLOW_PAIRS;
-    default: return is_still || options->rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
-    }
-}
-
-/* Halves turned in pairs across more than half of a head, but not all of it: neither half is slow. */
-static bool has_no_band(const weir_shape *shape, const weir_block_options *options)
-{
-    return options->coda.band == WEIR_BAND_BY_ROPE && options->coda.landmarks_summary > 0 && options->rope == WEIR_ROPE_HALF_SPLIT &&
-           2 * shape->rotary_dim > shape->head_dim && shape->rotary_dim < shape->head_dim;
-}
-
-/* Without its rates. */
-static weir_coda_layer layer_of(const weir_shape *shape, const weir_block_options *options)
-{
-    const weir_coda_options *const o = &options->coda;
-    return (weir_coda_layer){ .n_kv_heads = shape->n_kv_heads,
-                              .head_dim = shape->head_dim,
-                              .window = (int32_t)o->window,
-                              .n_exact = (int32_t)o->landmarks_exact,
-                              .n_summary = (int32_t)o->landmarks_summary,
-                              .least_exact = (int32_t)(o->least_exact < 0 ? o->landmarks_exact : o->least_exact),
-                              .least_summary = (int32_t)(o->least_summary < 0 ? o->landmarks_summary : o->least_summary),
-                              .growth = o->growth,
-                              .exact_candidates = (int32_t)o->exact_candidates,
-                              .summary_candidates = (int32_t)o->summary_candidates,
-                              .exact_gate = (float)o->exact_gate,
-                              .summary_gate = (float)o->summary_gate,
-                              .hit = (float)o->match,
-                              .novelty = (float)o->novelty,
-                              .is_gated = o->gate != WEIR_CODA_GATE_CONSTANT,
-                              .refreshes = o->refresh,
-                              .founds = o->found,
-                              .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
-                              .band = band_of(shape, options),
-                              .format = options->state_format };
-}
-
-static const char *reject(const weir_shape *shape, const weir_block_options *options)
-{
-    const weir_coda_layer layer = layer_of(shape, options);
-    if (layer.format != WEIR_KV_F32 && layer.format != WEIR_KV_F16 && layer.format != WEIR_KV_BF16)
-        return "its memory holds rows in f32, f16 or bf16, keys and values alike: set kv.format to one of these";
-    if (has_no_band(shape, options))
-        return "RoPE turns more than half of each head, but not all of it: band = \"by_rope\" finds no slow half; name the band of the "
-               "prototypes";
-    const char *const why = weir_differential_reject(options);
-    return why != NULL ? why : weir_coda_reject(&layer);
-}
-
-/* Behind the kernel's state. */
-enum { LEVEL_ELEMENTS = 16 };
-
-/* Mean length of values, which gates that come from them are measured by; NULL: there are none. */
-static float *level_of(const weir_coda_layer *layer, const weir_block_options *options, void *memory)
-{
-    return options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? (float *)((char *)memory + weir_coda_view(layer, NULL).bytes) : NULL;
-}
-
-static int64_t state_elements(const weir_shape *shape, const weir_block_options *options)
-{
-    const weir_coda_layer layer = layer_of(shape, options);
-    return (int64_t)(weir_coda_view(&layer, NULL).bytes / sizeof(float)) +
-           (options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? LEVEL_ELEMENTS : 0);
-}
-
-static int64_t block_rows(const weir_block_options *options) { return options->coda.block_rows; }
-
-/* About 0.02 * N(0, 1), from the place alone: of unused slots, which are not attended but steer which prototype a row is blended into. */
-static float noise_at(uint64_t place)
-{
-    uint64_t h = (place + 1) * UINT64_C(0x9E3779B97F4A7C15);
-    h = (h ^ (h >> 32)) * UINT64_C(0xD6E8FEB86659FD93);
-    h ^= h >> 32;
-    const int32_t sum = (int32_t)((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24 & 255));
-    return (float)(sum - 2 * 255) * (0.02f / 147.8f);
-}
-
-static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state)
-{
-    for (int64_t slot = layer->window; slot < state->n_slots; slot++)
-        for (int64_t h = 0; h < layer->n_kv_heads; h++)
-            for (int64_t d = 0; d < layer->head_dim; d++) {
-                const uint64_t place = (uint64_t)(((slot * layer->n_kv_heads) + h) * layer->head_dim + d) * 2;
-                const bool     has_key = slot < layer->window + layer->n_exact || weir_coda_is_low(layer, d);
-                char *const    page = weir_coda_page(state, h, state->rows[slot]);
-                if (has_key) weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d), noise_at(place));
-                weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d), noise_at(place + 1));
-            }
-}
-
-/* A sequence begins with zeros. */
-static void prepare(const weir_coda_layer *layer, const weir_block_options *options, void *memory)
-{
-    const weir_coda_state state = weir_coda_view(layer, memory);
-    if (state.head->position > 0) return;
-    weir_coda_reset(layer, memory);
-    if (options->coda.start == WEIR_START_NOISE) put_noise(layer, &state);
-}
-
-static bool is_state(const weir_shape *shape, const weir_block_options *options, const void *memory, int64_t n_tokens)
-{
-    const weir_coda_layer layer = layer_of(shape, options);
-    const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
-    const float *const    level = level_of(&layer, options, (void *)(uintptr_t)memory);
-    return n_tokens > 0 && state.head->position == n_tokens && weir_coda_problem(&layer, memory) == NULL &&
-           (level == NULL || weir_gates_is_mean(*level));
-}
-
-static int32_t used_slots(const weir_coda_state *state, int64_t first, int64_t n)
-{
-    int32_t n_used = 0;
-    for (int64_t slot = first; slot < first + n; slot++) n_used += weir_coda_is_used(state, slot);
-    return n_used;
-}
-
-static void count(const weir_shape *shape, const weir_block_options *options, const void *memory, weir_banks *sum)
-{
-    static const weir_banks_count of[WEIR_CODA_COUNTS] = {
-        [WEIR_CODA_EVICTIONS] = WEIR_BANKS_EVICTIONS,
-        [WEIR_CODA_GATED_OUT] = WEIR_BANKS_GATED_OUT,
-        [WEIR_CODA_HITS] = WEIR_BANKS_EXACT_HITS,
-        [WEIR_CODA_INSERTS] = WEIR_BANKS_EXACT_INSERTS,
-        [WEIR_CODA_OVERWRITES] = WEIR_BANKS_EXACT_OVERWRITES,
-        [WEIR_CODA_UPDATES] = WEIR_BANKS_SUMMARY_UPDATES,
-        [WEIR_CODA_FOUNDED] = WEIR_BANKS_SUMMARY_FOUNDED,
-        [WEIR_CODA_EXACT_FRUSTRATED] = WEIR_BANKS_EXACT_FRUSTRATED,
-        [WEIR_CODA_SUMMARY_FRUSTRATED] = WEIR_BANKS_SUMMARY_FRUSTRATED,
-        [WEIR_CODA_EXACT_OPENED] = WEIR_BANKS_EXACT_OPENED,
-        [WEIR_CODA_SUMMARY_OPENED] = WEIR_BANKS_SUMMARY_OPENED,
-    };
-    const weir_coda_layer       layer = layer_of(shape, options);
-    const weir_coda_state       state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
-    const weir_coda_head *const head = state.head;
-    sum->ring.slots += layer.window;
-    sum->ring.open += layer.window;
-    sum->exact.slots += layer.n_exact;
-    sum->summary.slots += layer.n_summary;
-    sum->exact.open += head != NULL ? head->n_open_exact : layer.least_exact;
-    sum->summary.open += head != NULL ? head->n_open_summary : layer.least_summary;
-    if (head == NULL) return;
-    const int32_t n_exact = used_slots(&state, layer.window, layer.n_exact);
-    sum->n_rows += head->position;
-    sum->ring.used += head->n_recent;
-    sum->exact.used += n_exact;
-    sum->summary.used += head->n_rows - head->n_recent - n_exact;
-    for (int i = 0; i < WEIR_CODA_COUNTS; i++) sum->counts[of[i]] += head->counts[i];
-}
 
 /* ---- one step of the model -------------------------------------------------------------------------------------------- */
 /* All blocks and steps of the layer; what is in the scratch behind the rows. */
@@ -263,7 +109,7 @@ static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segm
 
 static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
 {
-    memory_pass p = { .shape = shape, .options = options, .layer = layer_of(shape, options) };
+    memory_pass p = { .shape = shape, .options = options, .layer = weir_coda_layer_of(shape, options) };
     return (int64_t)((lay_out(&p, NULL, n_rows, n_segments) + sizeof(float) - 1) / sizeof(float));
 }
 
@@ -287,7 +133,7 @@ static weir_status project_gates(const memory_pass *p, const weights *w)
 
 static void find_gates(const memory_pass *p, const weir_coda_segment *segment)
 {
-    float *const  level = level_of(&p->layer, p->options, segment->state);
+    float *const  level = weir_coda_memory_level(&p->layer, p->options, segment->state);
     const int64_t width = p->layer.n_kv_heads * p->layer.head_dim, first = segment->first_row;
     if (level == NULL) return;
     weir_gates_of_values(p->gates + first, level, p->rows.v + first * width, segment->n_rows, width,
@@ -404,7 +250,7 @@ static weir_status run_round(const memory_pass *p, const weir_recurrent_round *r
         const weir_recurrent_segment *const segment = &round->segments[i];
         const bool                          is_step = segment->n_rows == 1 && (p->plans || !p->step->is_prompt[i]);
         if (segment->n_rows == 0) continue;
-        if (!p->plans) prepare(&p->layer, p->options, segment->state);
+        if (!p->plans) weir_coda_memory_begin(&p->layer, p->options, segment->state);
         if (is_step)
             p->writes[n_steps++] =
                 (weir_coda_segment){ .state = segment->state, .first_row = segment->first_row, .n_rows = 1, .is_step = true };
@@ -421,7 +267,7 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     memory_pass          p = { .shape = shape,
                                .options = options,
                                .step = step,
-                               .layer = layer_of(shape, options),
+                               .layer = weir_coda_layer_of(shape, options),
                                .rows = weir_differential_place(shape, options, step),
                                .plans = weir_stream_is_planning(step->stream) };
     (void)lay_out(&p, (char *)step->scratch, step->n_rows, step->n_segments);
@@ -438,12 +284,12 @@ const weir_block weir_block_coda = {
     .slots = slots,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
-    .state_elements = state_elements,
+    .state_elements = weir_coda_memory_elements,
     .scratch_elements = scratch_elements,
     .forward = forward,
-    .reject = reject,
+    .reject = weir_coda_memory_reject,
     .block_rows = block_rows,
-    .is_state = is_state,
-    .count = count,
-    .coda_layer = layer_of,
+    .is_state = weir_coda_memory_is_sound,
+    .count = weir_coda_memory_count,
+    .coda_layer = weir_coda_layer_of,
 };

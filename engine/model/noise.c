@@ -1,0 +1,56 @@
+/* engine/model/noise.c - KV rows of noise, for measuring depths that nobody computed. */
+#include "engine/model/workspace.h"
+
+/* The sum of four bytes is near enough to a normal distribution; its deviation is 2 * sqrt((256^2 - 1) / 12). */
+static float noise_at(uint64_t place)
+{
+    uint64_t h = place * UINT64_C(0x9E3779B97F4A7C15);
+    h = (h ^ (h >> 32)) * UINT64_C(0xD6E8FEB86659FD93);
+    h ^= h >> 32;
+    const int32_t sum = (int32_t)((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24 & 255));
+    return (float)(sum - 2 * 255) * (1.0f / 147.8f);
+}
+
+/* rows [n_rows, width] of keys (side 0) or values (side 1) */
+static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *batch, int64_t kv_layer, int64_t side, int64_t width)
+{
+    for (int64_t r = 0; r < batch->n_rows; r++) {
+        const uint64_t row = (uint64_t)((kv_layer * 2 + side) * w->limits.context + w->positions[r]);
+        for (int64_t i = 0; i < width; i++) rows[r * width + i] = noise_at(row * (uint64_t)width + (uint64_t)i);
+    }
+}
+
+static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l)
+{
+    const weir_shape *const shape = &model->shape;
+    const int64_t           width = shape->n_kv_heads * shape->head_dim;
+    float *const k = w->scratch, *const v = k + batch->n_rows * width;
+    const weir_kv_pair format = weir_layer_format(batch->formats, l);
+    fill_rows(k, w, batch, l->kv_index, 0, width);
+    fill_rows(v, w, batch, l->kv_index, 1, width);
+    return weir_kv_write(model->stream, &(weir_kv_write_args){ .k = k,
+                                                               .v = v,
+                                                               .segments = w->kv,
+                                                               .n_segments = weir_fill_segments(w, model, batch, l),
+                                                               .n_kv_heads = shape->n_kv_heads,
+                                                               .key_dim = shape->head_dim,
+                                                               .value_dim = shape->head_dim,
+                                                               .k_stride = width,
+                                                               .v_stride = width,
+                                                               .k_format = format.k,
+                                                               .v_format = format.v,
+                                                               .sinks = batch->sinks });
+}
+
+weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *workspace, const weir_batch *batch, weir_error *error)
+{
+    weir_workspace *const w = workspace;
+    WEIR_ASSERT(batch->n_rows >= 1 && batch->n_rows <= w->limits.rows && batch->n_segments <= w->limits.segments);
+    weir_fill_positions(w, batch);
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        if (model->layers[i].kv_index < 0) continue;
+        const weir_status status = write_noise(model, w, batch, &model->layers[i]);
+        if (status != WEIR_OK) return weir_error_set(error, status, "noise cannot be written: %s", weir_status_text(status));
+    }
+    return WEIR_OK;
+}

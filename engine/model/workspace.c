@@ -1,0 +1,251 @@
+/* engine/model/workspace.c - the memory of a step: laid out once, and the kernels' scratch found by passing the largest batches in planning mode. */
+#include <stdlib.h>
+
+#include "engine/model/workspace.h"
+
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l)
+{
+    return l->kv_index >= 0 ? formats[l->kv_index] : (weir_kv_pair){ WEIR_KV_F32, WEIR_KV_F32 };
+}
+
+static int64_t scratch_elements(const weir_model *model, const weir_workspace_limits *limits)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        n = most(n, l->mixer->scratch_elements(&model->shape, &l->options, limits->rows, limits->segments));
+        n = most(n, l->ffn->scratch_elements(&model->shape, &l->options, limits->rows, limits->segments));
+    }
+    return n;
+}
+
+/* Of a page with this pair, or of a sink. */
+size_t weir_open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sinks sinks)
+{
+    const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
+    const int64_t      dim = model->shape.head_dim;
+    return (size_t)most(weir_kv_open_bytes(others.k, others.v, dim, dim), weir_kv_open_bytes(first.k, first.v, dim, dim));
+}
+
+/* Of one KV head in the layer with the largest; 0: no format has open rows. */
+static size_t most_open_bytes(const weir_model *model, const weir_workspace_limits *limits)
+{
+    size_t n = 0;
+    for (int64_t i = 0; i < model->kv_layers; i++) {
+        const size_t bytes = weir_open_bytes(model, limits->formats[i], limits->sinks);
+        if (bytes > n) n = bytes;
+    }
+    return n;
+}
+
+/* Pages beside the last one that the segments of a step can write to: two rows of a segment may lie in two pages, every other page takes 64. */
+static size_t open_pages(const weir_workspace_limits *limits)
+{
+    const int32_t pairs = limits->segments < limits->rows / 2 ? limits->segments : limits->rows / 2;
+    return (size_t)(pairs + (limits->rows - 2 * pairs) / WEIR_PAGE_TOKENS);
+}
+
+static int64_t most_kv_segments(const weir_model *model, const weir_workspace_limits *limits)
+{
+    return limits->segments * (limits->evicts ? most(model->shape.n_kv_heads, 1) : 1);
+}
+
+/* Query heads of a layer over pages: differential attention asks twice with each. */
+static int64_t most_queries(const weir_model *model)
+{
+    int64_t n = model->shape.n_heads;
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        if (model->layers[i].mixer == &weir_block_differential_attention) n = 2 * model->shape.n_heads;
+    return n;
+}
+
+/* Lays the arrays out from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
+static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
+{
+    const weir_workspace_limits *const limits = &w->limits;
+    const size_t                       rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
+    size_t                             at = 0;
+#define PLACE(field, count)                                                                                                                \
+    do {                                                                                                                                   \
+        if (base != NULL) w->field = (void *)(base + at);                                                                                  \
+        at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;                                                                 \
+    } while (0)
+    PLACE(x, rows * width);
+    PLACE(normed, rows * width);
+    PLACE(mixed, rows * width);
+    PLACE(scratch, scratch_elements(model, limits));
+    PLACE(gathered, (size_t)limits->logits * width);
+    PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
+    PLACE(positions, rows);
+    PLACE(kv, most_kv_segments(model, limits));
+    PLACE(kv_owner, most_kv_segments(model, limits));
+    PLACE(warm, limits->has_disk ? most_kv_segments(model, limits) : 0);
+    PLACE(watches, limits->evicts ? limits->segments : 0);
+    PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
+    PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
+    PLACE(carry, limits->has_disk ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim)) : 0);
+    const size_t open = most_open_bytes(model, limits), heads = (size_t)model->shape.n_kv_heads;
+    PLACE(open_rows, open_pages(limits) * heads * open);
+    PLACE(open_table, open > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
+    PLACE(recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
+    PLACE(rounds, WEIR_MAX_ROUNDS);
+    PLACE(is_prompt, limits->segments);
+    PLACE(copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
+#undef PLACE
+    return at;
+}
+
+size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits)
+{
+    weir_workspace measure = { .limits = *limits };
+    return lay_out(&measure, model, NULL) + sizeof measure;
+}
+
+void weir_workspace_close(weir_workspace *workspace)
+{
+    if (workspace == NULL) return;
+    weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, workspace->scratch_bytes);
+    weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes);
+    weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
+}
+
+/* The kernels are asked for their scratch only, and read nothing. */
+static const weir_attention_watch *const *plan_watches(const weir_workspace *w, int32_t n_segments)
+{
+    static float                      nothing;
+    static const weir_attention_watch all = { .mass = &nothing, .below = &nothing, .last = &nothing, .stride = INT32_MAX };
+    for (int32_t i = 0; w->limits.evicts && i < n_segments; i++) w->watches[i] = &all;
+    return w->limits.evicts ? w->watches : NULL;
+}
+
+/* Segments of `each` rows at full depth, the last one of all that is left. */
+static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32_t n_segments, int32_t each, int32_t last)
+{
+    const int32_t n_rows = (n_segments - 1) * each + last;
+    for (int32_t s = 0; s < n_segments; s++) {
+        const int32_t n = s + 1 < n_segments ? each : last, n_past = w->limits.context > n ? w->limits.context - n : 0;
+        w->kv[s] = (weir_kv_segment){ .first_row = s * each, .n_rows = n, .n_past = n_past };
+        w->kv_owner[s] = s;
+        w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
+    }
+    w->rounds[0] = (weir_recurrent_round){ .segments = w->recurrent };
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        const weir_step    step = { .stream = model->stream,
+                                    .positions = w->positions,
+                                    .kv = w->kv,
+                                    .kv_owner = w->kv_owner,
+                                    .n_kv = n_segments,
+                                    .rounds = w->rounds,
+                                    .n_rounds = 1,
+                                    .is_prompt = w->is_prompt,
+                                    .rope = model->rope,
+                                    .n_rows = n_rows,
+                                    .n_segments = n_segments,
+                                    .normed = w->normed,
+                                    .mixed = w->mixed,
+                                    .scratch = w->scratch,
+                                    .kv_format = weir_layer_format(w->limits.formats, l),
+                                    .sinks = w->limits.sinks,
+                                    .watches = plan_watches(w, n_segments),
+                                    .lse = w->lse,
+                                    .mass = w->mass };
+        WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
+    }
+    return WEIR_OK;
+}
+
+/* Short pieces let attention split every row, unequal ones leave the most partly filled chunks: both grow with the number of segments,
+ * and pieces longer than SHORT are not split. */
+static weir_status plan_batches(const weir_model *model, weir_workspace *w)
+{
+    enum { SHORT = 64 };
+    const int32_t rows = w->limits.rows, n = w->limits.segments < rows ? w->limits.segments : rows;
+    for (int32_t each = 1; each <= SHORT && each <= rows; each++) {
+        const int32_t segments = each * n <= rows ? n : rows / each;
+        WEIR_TRY(plan_mixers(model, w, segments, each, each));
+        WEIR_TRY(plan_mixers(model, w, segments, each, rows - (segments - 1) * each));
+    }
+    return WEIR_OK;
+}
+
+/* Passes the largest batches with the stream in planning mode. */
+static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_workspace *w)
+{
+    const int32_t            rows = w->limits.rows;
+    const weir_batch_segment whole = { .n_rows = rows, .n_past = w->limits.context > rows ? w->limits.context - rows : 0 };
+    const weir_batch         prefill = { .segments = &whole,
+                                         .n_segments = 1,
+                                         .n_rows = rows,
+                                         .n_logits = w->limits.logits,
+                                         .formats = w->limits.formats,
+                                         .sinks = w->limits.sinks };
+    weir_stream_set_planning(model->stream, true);
+    weir_status status = weir_run_layers(model, w, &prefill);
+    if (status == WEIR_OK) status = plan_batches(model, w);
+    if (status == WEIR_OK)
+        status = weir_matmul(
+            model->stream,
+            &(weir_matmul_args){ .x = w->gathered,
+                                 .n_rows = w->limits.logits,
+                                 .n_in = model->shape.d_model,
+                                 .x_stride = model->shape.d_model,
+                                 .n_outputs = 1,
+                                 .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = model->shape.n_vocab } } });
+    weir_stream_set_planning(model->stream, false);
+    *bytes = weir_stream_planned_bytes(model->stream);
+    return status;
+}
+
+static weir_status no_kernel(weir_status status, weir_error *error)
+{
+    return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
+}
+
+/* The arrays are laid out in memory that is never touched but for the segments. */
+weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_error *error)
+{
+    weir_workspace w = { .limits = *limits };
+    void *const    memory = aligned_alloc(64, lay_out(&w, model, NULL));
+    if (memory == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
+    (void)lay_out(&w, model, memory);
+    const weir_status status = plan_scratch(bytes, model, &w);
+    free(memory);
+    return status == WEIR_OK ? WEIR_OK : no_kernel(status, error);
+}
+
+static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
+{
+    size_t      bytes;
+    weir_status status = plan_scratch(&bytes, model, w);
+    if (status != WEIR_OK) return no_kernel(status, error);
+    WEIR_TRY(weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
+    w->scratch_bytes = bytes;
+    status = weir_stream_reserve_bytes(model->stream, bytes);
+    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "the system has no %zu bytes of scratch; lower batch.chunk", bytes);
+}
+
+weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger, const weir_workspace_limits *limits,
+                                weir_error *error)
+{
+    WEIR_ASSERT(limits->rows >= 1 && limits->segments >= 1 && limits->logits >= 1);
+    void *self = NULL;
+    WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_workspace), error));
+    weir_workspace *const w = self;
+    *w = (weir_workspace){ .ledger = ledger, .limits = *limits };
+    w->bytes = lay_out(w, model, NULL);
+    weir_status status = weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
+    if (status == WEIR_OK) {
+        (void)lay_out(w, model, w->memory);
+        status = take_scratch(w, model, error);
+    }
+    if (status != WEIR_OK) {
+        weir_workspace_close(w);
+        return status;
+    }
+    *out = w;
+    return WEIR_OK;
+}
