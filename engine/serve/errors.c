@@ -74,6 +74,14 @@ void weir_api_from_status(weir_api_error *error, weir_status status, const char 
     (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s", text != NULL && text[0] != 0 ? text : plain);
 }
 
+weir_status weir_api_by_case(weir_api_error *error, const weir_api_case *cases, size_t n_cases, weir_status status, const char *text)
+{
+    for (const weir_api_case *c = cases; c < cases + n_cases; c++)
+        if (c->status == status) return weir_api_fail(error, c->http, c->code, c->param, "%s", text);
+    weir_api_from_status(error, status, text);
+    return status;
+}
+
 weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error)
 {
     weir_json_out json = { .buffer = out };

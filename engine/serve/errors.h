@@ -32,6 +32,16 @@ WEIR_MUST_CHECK weir_status weir_api_over_budget(weir_api_error *error, const ch
 /* A failure inside the engine: 503 without memory, else 500. */
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text);
 
+/* What a status means to the clients of one API. */
+typedef struct weir_api_case {
+    weir_status status;
+    int         http;
+    const char *code, *param; /* static texts, may be NULL */
+} weir_api_case;
+/* By the case of `status`; as weir_api_from_status where there is none. Returns `status`, or EINVAL. */
+WEIR_MUST_CHECK weir_status weir_api_by_case(weir_api_error *error, const weir_api_case *cases, size_t n_cases, weir_status status,
+                                             const char *text);
+
 /* {"error":{...}} */
 WEIR_MUST_CHECK weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error);
 

@@ -12,22 +12,16 @@
 
 static weir_status fail(weir_api_error *out, weir_status status, const weir_error *why)
 {
-    switch (status) {
-    case WEIR_EINVAL: return weir_api_bad(out, NULL, "%s", why->text);
-    case WEIR_ENOTFOUND: return weir_api_fail(out, 404, "session_not_found", "name", "%s", why->text);
-    case WEIR_EFORMAT:
-    case WEIR_EUNSUPPORTED:
-    case WEIR_EMISMATCH: return weir_api_fail(out, 409, "session_unusable", "name", "%s", why->text);
-    case WEIR_ECANCELED: return weir_api_fail(out, 429, "sessions_busy", NULL, "%s", why->text);
-    case WEIR_EFULL: return weir_api_fail(out, 503, "sessions_full", NULL, "%s", why->text);
-    case WEIR_OK:
-    case WEIR_ENOMEM:
-    case WEIR_EIO:
-    case WEIR_EDEVICE:
-    case WEIR_ECONFIG: break;
-    }
-    weir_api_from_status(out, status, why->text);
-    return status;
+    static const weir_api_case cases[] = {
+        { WEIR_EINVAL, 400, NULL, NULL },
+        { WEIR_ENOTFOUND, 404, "session_not_found", "name" },
+        { WEIR_EFORMAT, 409, "session_unusable", "name" },
+        { WEIR_EUNSUPPORTED, 409, "session_unusable", "name" },
+        { WEIR_EMISMATCH, 409, "session_unusable", "name" },
+        { WEIR_ECANCELED, 429, "sessions_busy", NULL },
+        { WEIR_EFULL, 503, "sessions_full", NULL },
+    };
+    return weir_api_by_case(out, cases, sizeof cases / sizeof *cases, status, why->text);
 }
 
 static weir_status need_sessions(weir_exchange *x)

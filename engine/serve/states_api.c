@@ -11,22 +11,16 @@ enum { MOST_LISTED = 1000 };
 
 weir_status weir_states_fail(weir_api_error *out, weir_status status, const weir_error *why)
 {
-    switch (status) {
-    case WEIR_EINVAL: return weir_api_bad(out, NULL, "%s", why->text);
-    case WEIR_ENOTFOUND: return weir_api_fail(out, 404, "state_not_found", NULL, "%s", why->text);
-    case WEIR_EFORMAT:
-    case WEIR_EMISMATCH: return weir_api_fail(out, 409, "state_unusable", NULL, "%s", why->text);
-    case WEIR_EUNSUPPORTED: return weir_api_fail(out, 400, "state_unsupported", NULL, "%s", why->text);
-    case WEIR_ECANCELED: return weir_api_fail(out, 503, "states_busy", NULL, "%s", why->text);
-    case WEIR_EFULL: return weir_api_fail(out, 503, "states_full", NULL, "%s", why->text);
-    case WEIR_OK:
-    case WEIR_ENOMEM:
-    case WEIR_EIO:
-    case WEIR_EDEVICE:
-    case WEIR_ECONFIG: break;
-    }
-    weir_api_from_status(out, status, why->text);
-    return status;
+    static const weir_api_case cases[] = {
+        { WEIR_EINVAL, 400, NULL, NULL },
+        { WEIR_ENOTFOUND, 404, "state_not_found", NULL },
+        { WEIR_EFORMAT, 409, "state_unusable", NULL },
+        { WEIR_EMISMATCH, 409, "state_unusable", NULL },
+        { WEIR_EUNSUPPORTED, 400, "state_unsupported", NULL },
+        { WEIR_ECANCELED, 503, "states_busy", NULL },
+        { WEIR_EFULL, 503, "states_full", NULL },
+    };
+    return weir_api_by_case(out, cases, sizeof cases / sizeof *cases, status, why->text);
 }
 
 weir_status states_need(weir_exchange *x)
