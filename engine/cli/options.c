@@ -170,16 +170,21 @@ static weir_status note(weir_arguments *out, const char **config_name, const arg
     return WEIR_OK;
 }
 
+/* All values belong to options: the usage says to which. */
+static weir_status stray(const weir_command *command, const char *text, weir_error *error)
+{
+    return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"; usage: %s %s", text, command->name, command->usage);
+}
+
 /* Calls for each argument, in order: `keys` false notes own values and wishes, true sets keys. */
 static weir_status walk(weir_arguments *out, const char **config_name, bool keys, int argc, const char *const *argv, weir_error *error)
 {
     for (int at = 0; at < argc; at++) {
         if (strcmp(argv[at], "--") == 0) {
-            if (at + 1 < argc) return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"", argv[at + 1]);
+            if (at + 1 < argc) return stray(out->command, argv[at + 1], error);
             break;
         }
-        if (argv[at][0] != '-' || argv[at][1] == '\0')
-            return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"", argv[at]);
+        if (argv[at][0] != '-' || argv[at][1] == '\0') return stray(out->command, argv[at], error);
         argument a;
         WEIR_TRY(find_option(&a, out->command, argv[at], error));
         WEIR_TRY(complete(&a, argc, argv, &at, error));

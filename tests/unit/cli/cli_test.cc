@@ -177,6 +177,7 @@ TEST(Options, MistakesAreNamed)
         { "serve", { "x" }, "unexpected argument \"x\"" },
         { "serve", { "-" }, "unexpected argument \"-\"" },
         { "serve", { "" }, "unexpected argument \"\"" },
+        { "db delete", { "paper" }, "unexpected argument \"paper\"; usage: db delete --dir DIR --name NAME" },
         { "serve", { "--port" }, "--port needs a value: --port N" },
         { "serve", { "--port", "--host", "x" }, "--port needs a value" },
         { "serve", { "--port", "x" }, "--port: server.port = x: must be an integer" },
