@@ -173,6 +173,13 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
     return WEIR_OK;
 }
 
+/* The service's texts begin with the code that clients look for, where there is one (engine/schedule/service.h). */
+static bool has_code(const weir_error *error, const char *code)
+{
+    const size_t n = strlen(code);
+    return strncmp(error->text, code, n) == 0 && error->text[n] == ':';
+}
+
 static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_status status, const weir_error *error)
 {
     const weir_server *const server = g->exchange->server;
@@ -181,9 +188,9 @@ static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_s
     if (status == WEIR_EFULL) {
         (void)!weir_api_fail(failure, 429, "queue_full", NULL, "the queue of %d requests is full; try again",
                              weir_service_info_of(server->options.service)->queue_limit);
-    } else if (status == WEIR_EINVAL && strstr(error->text, "exceeds the available context size") != NULL) {
+    } else if (status == WEIR_EINVAL && has_code(error, "context_length_exceeded")) {
         (void)!weir_api_too_long(failure, param, (int64_t)prompt->ids.count, server->limits.window);
-    } else if (status == WEIR_EINVAL && strncmp(error->text, "kv_budget_exceeded", 18) == 0) {
+    } else if (status == WEIR_EINVAL && has_code(error, "kv_budget_exceeded")) {
         (void)!weir_api_fail(failure, 400, "kv_budget_exceeded", "kv_budget", "%s", error->text);
     } else if (status == WEIR_EINVAL) {
         (void)!weir_api_bad(failure, NULL, "%s", error->text);
