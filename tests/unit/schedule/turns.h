@@ -171,10 +171,12 @@ class Turns : public support::Folder {
         call->request.n_pinned = n_pinned_;
         call->request.session = session_;
         call->request.sampling.temperature = 0;
-        for (int i = 0; call->submit(service_, &error_) == WEIR_ENOMEM && i < 500;
-             i++) /* what the one before holds goes back after its end */
+        weir_status status = call->submit(service_, &error_);
+        for (int i = 0; status == WEIR_ENOMEM && i < 500; i++) { /* what the one before holds goes back after its end */
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        EXPECT_EQ(call->status, WEIR_OK) << error_.text;
+            status = call->submit(service_, &error_);
+        }
+        EXPECT_EQ(status, WEIR_OK) << error_.text;
         return call;
     }
     Answer end(std::unique_ptr<Call> call)
