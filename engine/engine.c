@@ -1,6 +1,5 @@
 /* engine/engine.c - opens the parts in order and closes them in reverse: files, architecture, weights, KV store, text, service. */
 #include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

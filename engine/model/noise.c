@@ -1,22 +1,14 @@
 /* engine/model/noise.c - KV rows of noise, for measuring depths that nobody computed. */
-#include "engine/model/workspace.h"
+#include "engine/model/noise.h"
 
-/* The sum of four bytes is near enough to a normal distribution; its deviation is 2 * sqrt((256^2 - 1) / 12). */
-static float noise_at(uint64_t place)
-{
-    uint64_t h = place * UINT64_C(0x9E3779B97F4A7C15);
-    h = (h ^ (h >> 32)) * UINT64_C(0xD6E8FEB86659FD93);
-    h ^= h >> 32;
-    const int32_t sum = (int32_t)((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24 & 255));
-    return (float)(sum - 2 * 255) * (1.0f / 147.8f);
-}
+#include "engine/model/workspace.h"
 
 /* rows [n_rows, width] of keys (side 0) or values (side 1) */
 static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *batch, int64_t kv_layer, int64_t side, int64_t width)
 {
     for (int64_t r = 0; r < batch->n_rows; r++) {
         const uint64_t row = (uint64_t)((kv_layer * 2 + side) * w->limits.context + w->positions[r]);
-        for (int64_t i = 0; i < width; i++) rows[r * width + i] = noise_at(row * (uint64_t)width + (uint64_t)i);
+        for (int64_t i = 0; i < width; i++) rows[r * width + i] = weir_noise_at(row * (uint64_t)width + (uint64_t)i, 1.0f);
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/model/blocks/coda_gates.h"
 #include "engine/model/blocks/differential.h"
+#include "engine/model/noise.h"
 #include "kernels/abi/coda_check.h"
 
 /* By RoPE, half of a head that turns slowly or not at all: where at most half of it is turned, the upper half stands still. */
@@ -75,16 +76,7 @@ int64_t weir_coda_memory_elements(const weir_shape *shape, const weir_block_opti
            (options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? LEVEL_ELEMENTS : 0);
 }
 
-/* About 0.02 * N(0, 1), from the place alone: of unused slots, which are not attended but steer which prototype a row is blended into. */
-static float noise_at(uint64_t place)
-{
-    uint64_t h = (place + 1) * UINT64_C(0x9E3779B97F4A7C15);
-    h = (h ^ (h >> 32)) * UINT64_C(0xD6E8FEB86659FD93);
-    h ^= h >> 32;
-    const int32_t sum = (int32_t)((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24 & 255));
-    return (float)(sum - 2 * 255) * (0.02f / 147.8f);
-}
-
+/* About 0.02 * N(0, 1) in unused slots, which are not attended but steer which prototype a row is blended into. */
 static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state)
 {
     for (int64_t slot = layer->window; slot < state->n_slots; slot++)
@@ -93,8 +85,11 @@ static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state
                 const uint64_t place = (uint64_t)(((slot * layer->n_kv_heads) + h) * layer->head_dim + d) * 2;
                 const bool     has_key = slot < layer->window + layer->n_exact || weir_coda_is_low(layer, d);
                 char *const    page = weir_coda_page(state, h, state->rows[slot]);
-                if (has_key) weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d), noise_at(place));
-                weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d), noise_at(place + 1));
+                if (has_key)
+                    weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d),
+                                    weir_noise_at(place + 1, 0.02f));
+                weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d),
+                                weir_noise_at(place + 2, 0.02f));
             }
 }
 
