@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 /* Raised with every change of this header or of kernels/abi: the plugin and the engine must come from one build. */
-enum { WEIR_GPU_PLUGIN_ABI = 1, WEIR_GPU_MAX_DEVICES = 16 };
+enum { WEIR_GPU_PLUGIN_ABI = 2, WEIR_GPU_MAX_DEVICES = 16 };
 #define WEIR_GPU_PLUGIN_ENTRY "weir_gpu_plugin_entry"
 
 typedef struct weir_gpu_device {

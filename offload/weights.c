@@ -127,7 +127,8 @@ static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_
     case WEIR_LAYOUT_TILES: return pack_tiles(plan, n_threads, source, memory);
     case WEIR_LAYOUT_DENSE: return pack_dense(plan, n_threads, source, memory);
     case WEIR_LAYOUT_ONEDNN: return pack_onednn(plan, n_threads, source, memory);
-    case WEIR_LAYOUT_ROWS: break;
+    case WEIR_LAYOUT_ROWS:
+    case WEIR_LAYOUT_CUDA: break;
     }
     return WEIR_EINVAL;
 }

@@ -42,6 +42,7 @@ typedef enum weir_layout {
     WEIR_LAYOUT_TILES,  /* quantised, repacked for the dot kernels: kernels/x86/tiles.h                                     */
     WEIR_LAYOUT_ONEDNN, /* f32 or bf16 in the blocks of oneDNN's packed kernels: kernels/onednn/weight.h                    */
     WEIR_LAYOUT_DENSE,  /* f32, bf16 or f16 in panels, where oneDNN has none: kernels/x86/dense.h                           */
+    WEIR_LAYOUT_CUDA,   /* for a GPU: rows of elements, or of codes with their scales apart: kernels/cuda/weight.h          */
 } weir_layout;
 
 /* A matrix [n_out, n_in] in the layout of the kernel that will read it. `data` is owned by the model's weight memory. */
@@ -50,7 +51,7 @@ typedef struct weir_weight {
     void       *packed_state; /* layout-private: oneDNN primitives; NULL otherwise                                         */
     size_t      bytes;        /* of data                                                                                    */
     int64_t     n_out, n_in;
-    weir_dtype  dtype;        /* ROWS, TILES: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16                  */
+    weir_dtype  dtype;        /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16            */
     weir_layout layout;
 } weir_weight;
 
@@ -458,6 +459,7 @@ typedef struct weir_kernel_context { /* where to run; filled by offload/, read b
     void  *cuda_stream;
     void  *scratch; /* at least row.scratch(args) bytes, 64-byte aligned */
     size_t scratch_bytes;
+    void  *cublas; /* kernels/cuda/cublas.h, opened by the plugin; NULL: the library is not there */
 } weir_kernel_context;
 
 typedef struct weir_kernel {
