@@ -31,6 +31,12 @@ static weir_status plan_disk(weir_engine *engine, const weir_engine_options *opt
     const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1), per_block = weir_kv_pages_for(spec, 1);
     const bool    are_all_sinks = spec->sinks.n_pages * (int64_t)WEIR_PAGE_TOKENS >= weir_plan_context(&engine->config, engine->model);
     if (disk == 0 || per_block == 0 || are_all_sinks) return WEIR_OK;
+    if (engine->device != NULL) {
+        if (!shares)
+            weir_log(WEIR_LOG_WARNING, "memory.disk: with kernels.device = \"%s\" KV pages stay on the device; none go to the disk",
+                     weir_device_name(engine->device));
+        return WEIR_OK;
+    }
     spec->n_disk_pages = per_block;
     const int64_t bytes = (int64_t)weir_kv_block_room(spec), most = INT32_MAX / 2 / per_block;
     spec->n_disk_pages = (disk / bytes < most ? disk / bytes : most) * per_block;
@@ -80,6 +86,9 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
                                     .formats = &engine->kv_choice,
                                     .policies = &engine->policies,
                                     .cap = weir_ledger_cap(engine->ledger, WEIR_TIER_HOST),
+                                    .device_cap = weir_ledger_cap(engine->ledger, WEIR_TIER_DEVICE),
+                                    .device = engine->device,
+                                    .device_why = engine->device_why,
                                     .tokenizer = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER),
                                     .packs = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS),
                                     .other = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER),
@@ -231,6 +240,7 @@ void weir_engine_close(weir_engine *engine)
     for (size_t i = 0; engine->ledger != NULL && i < sizeof set_aside / sizeof set_aside[0]; i++)
         weir_ledger_return(engine->ledger, WEIR_TIER_HOST, set_aside[i], weir_ledger_used(engine->ledger, WEIR_TIER_HOST, set_aside[i]));
     weir_ledger_close(engine->ledger); /* last: it is paid back by all others */
+    weir_device_close(engine->device); /* but the device, whose memory they gave back */
     free(engine);
 }
 

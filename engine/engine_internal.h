@@ -18,6 +18,8 @@ enum { WEIR_SMALLEST_WINDOW = 256 };
 enum { WEIR_SCORED_ROWS = 64 };
 int32_t weir_plan_scored_rows(const weir_model *model); /* these, or a block's where prompts are cut by blocks */
 
+/* memory.device, or nine tenths of what the device had free; 0 without one. */
+size_t weir_plan_device_cap(const weir_config *config, const weir_device *device);
 size_t
 weir_plan_cap(const weir_config *config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
 int64_t weir_plan_context(const weir_config *config, const weir_model *model); /* model.context, or what the model was trained for */
@@ -30,10 +32,13 @@ typedef struct weir_plan_parts {
     const weir_kv_choice *formats; /* of which spec->formats was made */
     const weir_policies  *policies;
     size_t                cap, tokenizer, packs, other; /* what the ledger holds of the last three */
+    size_t                device_cap; /* with a device */
+    const weir_device    *device; /* NULL: the host */
+    const char           *device_why;
     bool                  with_service, with_server;
 } weir_plan_parts;
 /* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing. EFULL. */
-weir_status                 weir_plan_too_small(const weir_plan *plan, weir_error *error);
+weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error); /* of the host, or of a device that is too small */
 WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
 
 /* identity.c: what makes the memory of one engine of use to another. Reads a sample of every tensor and the whole vocabulary. */
@@ -75,6 +80,8 @@ struct weir_engine {
     weir_plan              plan;
     weir_arch_set         *archs;
     weir_tensor_directory *directory, *adapter; /* adapter: NULL without model.adapter */
+    weir_device           *device; /* NULL: the host */
+    char                   device_why[320]; /* why it is the host; "": it was asked for */
     weir_stream           *stream;
     weir_model            *model;
     weir_ledger           *ledger;

@@ -1,4 +1,5 @@
 /* engine/open_model.c - the model file and what reads it: architecture, adapter, formats of KV, tokenizer, chat template. Nothing large is read. */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -7,7 +8,9 @@
 
 static weir_status open_stream(weir_engine *engine, weir_error *error)
 {
-    weir_stream_options options = { .n_threads = (int32_t)engine->config.kernels.threads, .isa = engine->config.kernels.isa };
+    weir_stream_options options = { .n_threads = (int32_t)engine->config.kernels.threads,
+                                    .isa = engine->config.kernels.isa,
+                                    .device = engine->device };
     for (const weir_config_pin *pin = engine->config.kernels.pin; pin < engine->config.kernels.pin + WEIR_CONFIG_PINS && pin->op[0] != '\0';
          pin++) {
         weir_op op;
@@ -69,6 +72,44 @@ static weir_status check_chunk(const weir_engine *engine, weir_error *error)
                           (long long)engine->config.batch.chunk, weir_model_arch(engine->model), (int)block);
 }
 
+static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_error *error)
+{
+    WEIR_TRY(open_stream(engine, error));
+    engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
+    const weir_model_settings settings = { .activations = engine->f32_activations ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST,
+                                           .adapter = engine->adapter,
+                                           .kv_format = engine->kv_choice.rest };
+    return weir_model_bind(&engine->model, engine->directory, arch, engine->stream, &settings, error);
+}
+
+/* CoDA's layers keep books beside their rows that the host reads and writes in every step. */
+static bool needs_host(const weir_engine *engine)
+{
+    weir_coda_layer layer;
+    bool            any = false;
+    for (int64_t i = 0; i < weir_model_shape(engine->model)->n_layers; i++) any = any || weir_model_coda_layer(engine->model, i, &layer);
+    return any;
+}
+
+static void say_why(const weir_engine *engine)
+{
+    const char *const asked = engine->config.kernels.device;
+    if (engine->device == NULL && strcmp(asked, "auto") != 0 && engine->device_why[0] != '\0')
+        weir_log(WEIR_LOG_WARNING, "kernels.device = \"%s\": the CPU does the work: %s", asked, engine->device_why);
+}
+
+static void leave_device(weir_engine *engine, const char *why)
+{
+    weir_model_close(engine->model);
+    weir_stream_close(engine->stream);
+    engine->model = NULL;
+    engine->stream = NULL;
+    weir_ledger_use_device(engine->ledger, NULL);
+    weir_device_close(engine->device);
+    engine->device = NULL;
+    (void)snprintf(engine->device_why, sizeof engine->device_why, "%s", why);
+}
+
 /* Names, shapes and bindings of the model file, and what its KV is kept in. */
 static weir_status open_model(weir_engine *engine, weir_error *error)
 {
@@ -82,12 +123,12 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     else
         WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
     if (engine->config.model.adapter[0] != '\0') WEIR_TRY(open_adapter(engine, error));
-    WEIR_TRY(open_stream(engine, error));
-    engine->f32_activations = weir_plan_wants_f32(&engine->config, engine->directory);
-    const weir_model_settings settings = { .activations = engine->f32_activations ? WEIR_ACTIVATIONS_F32 : WEIR_ACTIVATIONS_FAST,
-                                           .adapter = engine->adapter,
-                                           .kv_format = engine->kv_choice.rest };
-    WEIR_TRY(weir_model_bind(&engine->model, engine->directory, arch, engine->stream, &settings, error));
+    WEIR_TRY(bind_model(engine, arch, error));
+    if (engine->device != NULL && needs_host(engine)) {
+        leave_device(engine, "this model has CoDA layers, which the CPU computes");
+        WEIR_TRY(bind_model(engine, arch, error));
+    }
+    say_why(engine);
     WEIR_TRY(check_chunk(engine, error));
     return choose_formats(engine, error);
 }
@@ -136,10 +177,12 @@ weir_status weir_engine_open_model(weir_engine *engine, const weir_engine_option
 {
     engine->config = *options->config;
     WEIR_TRY(weir_config_check(&engine->config, error));
-    const size_t caps[WEIR_TIER_COUNT] = {
-        [WEIR_TIER_HOST] = weir_plan_cap(&engine->config), [WEIR_TIER_DISK] = (size_t)engine->config.memory.disk
-    };
+    WEIR_TRY(weir_device_open(&engine->device, engine->config.kernels.device, engine->device_why, sizeof engine->device_why, error));
+    const size_t caps[WEIR_TIER_COUNT] = { [WEIR_TIER_HOST] = weir_plan_cap(&engine->config),
+                                           [WEIR_TIER_DEVICE] = weir_plan_device_cap(&engine->config, engine->device),
+                                           [WEIR_TIER_DISK] = (size_t)engine->config.memory.disk };
     if (weir_ledger_open(&engine->ledger, caps) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the ledger");
+    weir_ledger_use_device(engine->ledger, engine->device);
     return paid_by(engine, WEIR_ACCOUNT_OTHER, &engine->tables_payer, open_model, error);
 }
 

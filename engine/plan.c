@@ -25,6 +25,13 @@ size_t weir_plan_cap(const weir_config *config)
     return free > 0 ? free : 1;
 }
 
+size_t weir_plan_device_cap(const weir_config *config, const weir_device *device)
+{
+    if (device == NULL) return 0;
+    const size_t found = weir_device_memory_bytes(device) / 10 * 9;
+    return config->memory.device > 0 ? (size_t)config->memory.device : found > 0 ? found : 1;
+}
+
 int64_t weir_plan_context(const weir_config *config, const weir_model *model)
 {
     return config->model.context > 0 ? config->model.context : weir_model_shape(model)->context;
@@ -127,8 +134,9 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
     seen.max_rows = plan->window;
     plan->staging = weir_kv_staging_bytes(&seen, plan->n_slots);
-    plan->activations = weir_workspace_bytes(parts->model, &limits) + scratch + plan->staging;
-    if (seen.evicts) plan->activations += weir_kv_evictor_bytes(&seen);
+    plan->activations = weir_workspace_bytes(parts->model, &limits) + plan->staging + weir_kv_evictor_bytes(&seen);
+    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + scratch + weir_kv_evictor_near_bytes(&seen);
+    *(plan->has_device ? &plan->near_activations : &plan->activations) = near + (plan->has_device ? 0 : plan->activations);
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
     if (session_sequences(parts) > 1) plan->tokens += weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
     plan->page_tables = n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
@@ -277,11 +285,14 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     plan->kv_pages = plan->kv_disk_pages = plan->kv_sink_pages = 0;
     if (weir_kv_pages_for(parts->spec, 1) == 0) plan->page_tables += run_bytes(parts, runs_for(plan, parts, 0, wanted));
     plan_snapshots(plan, parts);
-    const size_t fixed = weir_plan_total(plan), left = plan->cap > fixed ? plan->cap - fixed : 0;
+    /* With a device the pages' books are counted as if they were there, too. */
+    const size_t cap = plan->has_device ? plan->device_cap : plan->cap,
+                 fixed = plan->has_device ? weir_plan_device_total(plan) : weir_plan_total(plan);
+    const size_t left = cap > fixed ? cap - fixed : 0;
+    const bool   takes_all = plan->has_device || plan->cap_is_configured;
     plan->kv_rows = wanted * plan->n_slots;
     /* Unless a budget was given, half of what is free is left to others. */
-    int64_t longest =
-        weir_kv_pages_for(parts->spec, 1) > 0 ? plan_blocks(plan, parts, wanted, plan->cap_is_configured ? left : left / 2) : wanted;
+    int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0 ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2) : wanted;
     if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
     plan->window = (int32_t)least(wanted, longest);
     return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
@@ -306,6 +317,14 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
                           " for a piece of prompt; raise memory.host, or lower batch.max_sequences, batch.chunk or kv.tiers.hot",
                           blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0, (double)plan->cap / 1048576.0,
                           (int)sequences, needed, hot, rows / WEIR_PAGE_TOKENS + 1);
+}
+
+static void describe_device(weir_plan *plan, const weir_plan_parts *parts)
+{
+    const weir_device *const device = parts->device;
+    (void)snprintf(plan->device, sizeof plan->device, "%s", device != NULL ? weir_device_name(device) : "cpu");
+    (void)snprintf(plan->device_title, sizeof plan->device_title, "%s", device != NULL ? weir_device_title(device) : "");
+    (void)snprintf(plan->device_why, sizeof plan->device_why, "%s", device == NULL && parts->device_why != NULL ? parts->device_why : "");
 }
 
 static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
@@ -350,6 +369,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     const int64_t            wanted = weir_plan_context(config, parts->model);
     const int32_t            n_slots = (int32_t)config->batch.max_sequences;
     *plan = (weir_plan){ .cap = parts->cap,
+                         .has_device = parts->device != NULL,
+                         .device_cap = parts->device_cap,
                          .cap_is_configured = config->memory.host > 0,
                          .n_slots = n_slots,
                          .queue_limit = config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots,
@@ -364,6 +385,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .disk_cap = (size_t)config->memory.disk,
                          .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),
                          .kv_bytes_per_token = (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
+    describe_device(plan, parts);
     describe_formats(plan, parts);
     WEIR_TRY(plan_budgets(plan, parts, error));
     (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(parts->model));
@@ -381,5 +403,6 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;
-    return weir_plan_total(plan) <= plan->cap ? WEIR_OK : weir_plan_too_small(plan, error);
+    const bool fits = weir_plan_total(plan) <= plan->cap && weir_plan_device_total(plan) <= plan->device_cap;
+    return fits ? WEIR_OK : weir_plan_too_small(plan, error);
 }

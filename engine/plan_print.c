@@ -7,54 +7,66 @@
 
 size_t weir_plan_total(const weir_plan *plan)
 {
-    return plan->weights + plan->activations + plan->recurrent + plan->snapshots + plan->kv + plan->page_tables + plan->tokens +
-           plan->sampler + plan->tokenizer + plan->http + plan->process + plan->packs + plan->other;
+    const size_t near = plan->has_device ? 0 : plan->weights + plan->recurrent + plan->kv;
+    return near + plan->activations + plan->snapshots + plan->page_tables + plan->tokens + plan->sampler + plan->tokenizer + plan->http +
+           plan->process + plan->packs + plan->other;
+}
+
+size_t weir_plan_device_total(const weir_plan *plan)
+{
+    return plan->has_device ? plan->weights + plan->near_activations + plan->recurrent + plan->kv : 0;
 }
 
 /* One line of the plan, in the order of printing. */
 typedef struct part {
     const char *name, *text;
     size_t      bytes;
+    bool        is_near; /* on the device, where there is one */
 } part;
-enum { PARTS = 13 };
+enum { PARTS = 14 };
 
 static void parts_of(part out[PARTS], const weir_plan *plan)
 {
-    const part parts[PARTS] = { { "weights", "weights", plan->weights },
-                                { "activations", "activations", plan->activations },
-                                { "recurrent_state", "recurrent state", plan->recurrent },
-                                { "snapshots", "kept states", plan->snapshots },
-                                { "kv", "kv", plan->kv },
-                                { "page_tables", "page tables", plan->page_tables },
-                                { "tokens", "tokens", plan->tokens },
-                                { "sampler", "sampler", plan->sampler },
-                                { "tokenizer", "tokenizer", plan->tokenizer },
-                                { "http", "requests", plan->http },
-                                { "process", "process", plan->process },
-                                { "packs", "state database", plan->packs },
-                                { "other", "model tables", plan->other } };
+    const part parts[PARTS] = { { "weights", "weights", plan->weights, true },
+                                { "activations", "activations", plan->activations, false },
+                                { "activations_near", "activations", plan->near_activations, true },
+                                { "recurrent_state", "recurrent state", plan->recurrent, true },
+                                { "snapshots", "kept states", plan->snapshots, false },
+                                { "kv", "kv", plan->kv, true },
+                                { "page_tables", "page tables", plan->page_tables, false },
+                                { "tokens", "tokens", plan->tokens, false },
+                                { "sampler", "sampler", plan->sampler, false },
+                                { "tokenizer", "tokenizer", plan->tokenizer, false },
+                                { "http", "requests", plan->http, false },
+                                { "process", "process", plan->process, false },
+                                { "packs", "state database", plan->packs, false },
+                                { "other", "model tables", plan->other, false } };
     memcpy(out, parts, sizeof parts);
 }
 
 weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error)
 {
     const double mib = 1024.0 * 1024.0;
+    const bool   is_device = plan->has_device && weir_plan_total(plan) <= plan->cap; /* that is too small, and not the host */
+    const size_t cap = is_device ? plan->device_cap : plan->cap;
     char         sum[512] = "";
     part         parts[PARTS];
     size_t       at = 0, fixed = 0;
     parts_of(parts, plan);
     for (const part *p = parts; p < parts + PARTS; p++) {
-        if (strcmp(p->name, "kv") == 0) continue;
+        if (strcmp(p->name, "kv") == 0 || (plan->has_device ? p->is_near != is_device : p->bytes == 0 && p->is_near)) continue;
         const int n = snprintf(sum + at, sizeof sum - at, "%s%s %.1f", at > 0 ? " + " : "", p->text, (double)p->bytes / mib);
         if (n > 0 && (size_t)n < sizeof sum - at) at += (size_t)n;
         fixed += p->bytes;
     }
-    return weir_error_set(
-        error, WEIR_EFULL,
-        "the plan does not fit: %s = %.1f MiB of %.1f MiB (%s), which leaves no room for %d rows of KV; raise memory.host, "
-        "or lower batch.max_sequences, batch.chunk, server.body_limit, model.context%s",
-        sum, (double)fixed / mib, (double)plan->cap / mib, plan->cap_is_configured ? "memory.host" : "found free",
-        (int)WEIR_SMALLEST_WINDOW, plan->sink_tokens > 0 ? " or kv.wide_sinks" : "");
+    return weir_error_set(error, WEIR_EFULL,
+                          "the plan does not fit: %s = %.1f MiB of %.1f MiB (%s), which leaves no room for %d rows of KV; raise memory.%s, "
+                          "or lower batch.max_sequences, batch.chunk, server.body_limit, model.context%s",
+                          sum, (double)fixed / mib, (double)cap / mib,
+                          is_device                 ? plan->device
+                          : plan->cap_is_configured ? "memory.host"
+                                                    : "found free",
+                          (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host", plan->sink_tokens > 0 ? " or kv.wide_sinks" : "");
 }
 
 static weir_status print_budget(weir_buffer *out, const char *text, int64_t bytes)
@@ -83,7 +95,9 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     parts_of(parts, plan);
     WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
     for (const part *p = parts; p < parts + PARTS; p++) {
+        if (!plan->has_device && strcmp(p->name, "activations_near") == 0) continue;
         WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB", p->text, (double)p->bytes / mib));
+        if (plan->has_device && p->is_near) WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
         if (strcmp(p->name, "recurrent_state") == 0) WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->n_slots));
         if (strcmp(p->name, "kv") == 0)
             WEIR_TRY(weir_buffer_format(out, "   %s, %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " pages", plan->kv_format,
@@ -101,6 +115,12 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     }
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
                                 (double)plan->cap / mib, plan->cap_is_configured ? "(memory.host)" : "found free"));
+    if (plan->has_device)
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB of %s, %s (memory.device)\n", "total on the device",
+                                    (double)weir_plan_device_total(plan) / mib, (double)plan->device_cap / mib, plan->device,
+                                    plan->device_title));
+    else if (plan->device_why[0] != '\0')
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %12s       %s\n", "device", "cpu", plan->device_why));
     WEIR_TRY(print_disk(out, plan));
     if (plan->kv_peak > 0)
         WEIR_TRY(weir_buffer_format(out, "  %-22s %12" PRId64 " rows of a KV head at most, with its prompt\n", "kv policy", plan->kv_peak));
@@ -137,6 +157,9 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
                                 plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)));
     for (const part *p = parts; p < parts + PARTS; p++)
         WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes));
+    WEIR_TRY(weir_buffer_format(out, "}, \"device\": {\"name\": \"%s\", \"cap\": %zu, \"total\": %zu, \"why\": ", plan->device,
+                                plan->device_cap, weir_plan_device_total(plan)));
+    WEIR_TRY(print_text(out, plan->device_why));
     WEIR_TRY(weir_buffer_format(
         out, "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64 ", \"staging\": %zu, \"limited_by_books\": %s", plan->disk_cap,
         plan->kv_disk, plan->kv_disk_pages, plan->staging, plan->disk_is_limited ? "true" : "false"));

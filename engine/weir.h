@@ -29,7 +29,11 @@ typedef struct weir_engine_options {
 /* Where the bytes of [memory] host go. Each line is what the ledger holds once all is open; `http` is set aside for requests, which take
  * from it, and from what nobody planned, as they come. */
 typedef struct weir_plan {
-    size_t  cap; /* memory.host, or what was found free */
+    size_t cap; /* memory.host, or what was found free */
+    size_t device_cap, near_activations; /* with a device: memory.device, or what was found free; beside `activations`, on it */
+    bool   has_device; /* weights, recurrent state and kv are on it */
+    char   device[16], device_title[64],
+        device_why[320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was asked for */
     size_t  weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer, http, process, packs, other;
     int64_t kv_pages, kv_rows;              /* of the pool, on disk too; rows: tokens that fit over all sequences */
     int64_t kv_disk_pages;                  /* of kv_pages, on disk at most; 0: all are in memory */
@@ -55,7 +59,8 @@ typedef struct weir_plan {
     char    wide_format[32];
     int64_t kv_per_request, kv_per_key; /* budgets of a server, in bytes; 0: none */
 } weir_plan;
-size_t weir_plan_total(const weir_plan *plan); /* at most `cap` */
+size_t weir_plan_total(const weir_plan *plan); /* of the host; at most `cap` */
+size_t weir_plan_device_total(const weir_plan *plan); /* at most `device_cap` */
 
 /* What the headers of a model say, whether it fits this machine or not. */
 typedef struct weir_model_facts {

@@ -1,7 +1,7 @@
 /* offload/dispatch.c - streams: which rows of the table this machine may run, the choice among them, and the scratch they share.
  *
- * Scratch is one block per stream, grown to the largest call and never shrunk. It is not charged to a ledger here: the engine plans its
- * largest steps, charges weir_stream_planned_bytes and reserves them. */
+ * Scratch is one block per stream, where its kernels run, grown to the largest call and never shrunk. It is not charged to a ledger here: the engine plans
+ * its largest steps, charges weir_stream_planned_bytes and reserves them. */
 #include "offload/dispatch.h"
 
 #include <omp.h>
@@ -10,6 +10,7 @@
 
 #include "engine/base/checked.h"
 #include "offload/caps.h"
+#include "offload/hand_over.h"
 #include "offload/table.h"
 
 enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
@@ -18,11 +19,15 @@ enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
 struct weir_stream {
     weir_caps           caps;    /* cut to the forced isa */
     weir_isa            forced;  /* ANY: not forced */
+    weir_device        *device;  /* NULL: the host */
+    weir_hand_over     *hand_over; /* with a device */
+    weir_table_row     *rows;    /* [n_rows] of this stream, whether the machine can run them or not */
+    size_t              n_rows;
     const weir_kernel **allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
     size_t              first[WEIR_OP_COUNT + 1];
     weir_kernel_context context;
     bool                planning; /* typed entries only note their scratch */
-    size_t              planned;
+    size_t              planned, planned_lists; /* scratch; what hand-overs take */
     void (*observe)(void *user, weir_op op, const void *args);
     void *observer;
 };
@@ -104,22 +109,34 @@ static const char *row_barred(const weir_stream *stream, const weir_table_row *r
     return row->isa > weir_caps_isa(&stream->caps) ? needs_text[row->isa] : NULL;
 }
 
-static const weir_table_row *row_named(weir_op op, const char *name)
+/* The device's rows, where it brings some; the host's of the other ops. A table of embeddings stays in its file: the host reads it. */
+static bool list_rows(weir_stream *stream)
 {
-    size_t                count;
-    const weir_table_row *rows = weir_table_rows(&count);
+    size_t                          count, n_own = 0;
+    const weir_table_row *const     rows = weir_table_rows(&count);
+    const weir_kernel *const *const own = stream->device != NULL ? weir_device_kernels(stream->device, &n_own) : NULL;
+    stream->rows = calloc(count + n_own, sizeof *stream->rows);
+    if (stream->rows == NULL) return false;
+    for (size_t i = 0; i < n_own; i++)
+        if (own[i]->op != WEIR_OP_EMBED) stream->rows[stream->n_rows++] = (weir_table_row){ own[i], WEIR_ISA_ANY };
     for (size_t i = 0; i < count; i++)
-        if (rows[i].kernel->op == op && strcmp(rows[i].kernel->name, name) == 0) return &rows[i];
+        if (own == NULL || rows[i].kernel->op == WEIR_OP_EMBED) stream->rows[stream->n_rows++] = rows[i];
+    return true;
+}
+
+static const weir_table_row *row_named(const weir_stream *stream, weir_op op, const char *name)
+{
+    for (const weir_table_row *row = stream->rows; row < stream->rows + stream->n_rows; row++)
+        if (row->kernel->op == op && strcmp(row->kernel->name, name) == 0) return row;
     return NULL;
 }
 
 /* Fills allowed[] for one op: the pin, then the table's order. */
 static weir_status list_op(weir_stream *stream, weir_op op, const char *pin, size_t *n, weir_error *error)
 {
-    size_t                count;
-    const weir_table_row *rows = weir_table_rows(&count), *pinned = NULL;
+    const weir_table_row *pinned = NULL;
     if (pin) {
-        pinned = row_named(op, pin);
+        pinned = row_named(stream, op, pin);
         if (!pinned)
             return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": no such kernel; `weir bench --explain` lists them",
                                   op_names[op], pin);
@@ -127,8 +144,8 @@ static weir_status list_op(weir_stream *stream, weir_op op, const char *pin, siz
         if (barred) return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": %s", op_names[op], pin, barred);
         stream->allowed[(*n)++] = pinned->kernel;
     }
-    for (size_t i = 0; i < count; i++)
-        if (rows[i].kernel->op == op && &rows[i] != pinned && !row_barred(stream, &rows[i])) stream->allowed[(*n)++] = rows[i].kernel;
+    for (const weir_table_row *row = stream->rows; row < stream->rows + stream->n_rows; row++)
+        if (row->kernel->op == op && row != pinned && !row_barred(stream, row)) stream->allowed[(*n)++] = row->kernel;
     return WEIR_OK;
 }
 
@@ -144,6 +161,16 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
     return WEIR_OK;
 }
 
+static void give_scratch(weir_stream *stream)
+{
+    if (stream->device)
+        weir_device_free(stream->device, stream->context.scratch, stream->context.scratch_bytes);
+    else
+        free(stream->context.scratch);
+    stream->context.scratch = NULL;
+    stream->context.scratch_bytes = 0;
+}
+
 weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error)
 {
     weir_status status = WEIR_OK;
@@ -152,14 +179,19 @@ weir_status weir_stream_open(weir_stream **out, const weir_stream_options *optio
     if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
         return weir_error_set(error, WEIR_ECONFIG, "kernels.threads = %d: must be 0 (all cores) to %d", options->n_threads, MAX_THREADS);
     weir_stream *stream = calloc(1, sizeof *stream);
-    if (stream) stream->allowed = calloc(weir_kernel_count() + 1, sizeof *stream->allowed);
-    if (!stream || !stream->allowed) {
+    if (stream) stream->device = options->device;
+    if (stream && list_rows(stream)) stream->allowed = calloc(stream->n_rows + 1, sizeof *stream->allowed);
+    if (!stream || !stream->allowed || (stream->device && weir_hand_over_open(&stream->hand_over, stream->device) != WEIR_OK)) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a kernel stream");
         goto done;
     }
     stream->context.n_threads = options->n_threads ? options->n_threads : omp_get_max_threads();
     stream->context.omp_device = omp_get_initial_device();
     stream->caps = weir_caps_detect();
+    if (stream->device) {
+        stream->caps.cuda_capability = weir_device_capability(stream->device);
+        weir_device_context(stream->device, &stream->context);
+    }
     status = force_isa(stream, options->isa ? options->isa : "auto", error);
     for (int op = 0; op < WEIR_OP_COUNT && status == WEIR_OK; op++) {
         status = list_op(stream, (weir_op)op, options->pins[op], &n, error);
@@ -176,10 +208,14 @@ done:
 void weir_stream_close(weir_stream *stream)
 {
     if (!stream) return;
-    free(stream->context.scratch);
+    give_scratch(stream);
+    weir_hand_over_close(stream->hand_over);
     free(stream->allowed);
+    free(stream->rows);
     free(stream);
 }
+
+weir_device *weir_stream_device(const weir_stream *stream) { return stream->device; }
 
 const weir_caps *weir_stream_caps(const weir_stream *stream) { return &stream->caps; }
 
@@ -201,7 +237,7 @@ static const weir_kernel *first_accepting(const weir_stream *stream, weir_op op,
 
 const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
-    const weir_table_row *row = row_named(kernel->op, kernel->name);
+    const weir_table_row *row = row_named(stream, kernel->op, kernel->name);
     if (!row) return "not in the table";
     const char *barred = row_barred(stream, row);
     return barred ? barred : row_reject(stream, kernel, args);
@@ -209,12 +245,8 @@ const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *ker
 
 const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user)
 {
-    if (visit) {
-        size_t                count;
-        const weir_table_row *rows = weir_table_rows(&count);
-        for (size_t i = 0; i < count; i++)
-            if (rows[i].kernel->op == op) visit(user, rows[i].kernel, weir_kernel_reject(stream, rows[i].kernel, args));
-    }
+    for (const weir_table_row *row = stream->rows; visit && row < stream->rows + stream->n_rows; row++)
+        if (row->kernel->op == op) visit(user, row->kernel, weir_kernel_reject(stream, row->kernel, args));
     return first_accepting(stream, op, args);
 }
 
@@ -223,10 +255,10 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
 {
     if (bytes <= stream->context.scratch_bytes) return WEIR_OK;
     if (!weir_align_size(&bytes, bytes, SCRATCH_STEP)) return WEIR_ENOMEM;
-    void *scratch = aligned_alloc(SCRATCH_ALIGNMENT, bytes);
-    if (!scratch) return WEIR_ENOMEM;
-    free(stream->context.scratch);
-    stream->context.scratch = scratch;
+    if (stream->device) weir_device_finish(stream->device);
+    give_scratch(stream);
+    stream->context.scratch = stream->device ? weir_device_alloc(stream->device, bytes) : aligned_alloc(SCRATCH_ALIGNMENT, bytes);
+    if (!stream->context.scratch) return WEIR_ENOMEM;
     stream->context.scratch_bytes = bytes;
     return WEIR_OK;
 }
@@ -238,29 +270,77 @@ weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *arg
     return grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0);
 }
 
+/* Launches follow each other: the single source waits for its regions, overrides are on the device's default stream, for which regions wait. */
+static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel, const void *args)
+{
+    const void *there = NULL;
+    weir_status status = weir_hand_over_begin(stream->hand_over, kernel->op, args, &there);
+    if (status != WEIR_OK) return status;
+    weir_device_begin(stream->device);
+    status = kernel->run(&stream->context, there);
+    weir_device_end(stream->device);
+    weir_hand_over_end(stream->hand_over);
+    return weir_device_failure(stream->device) ? WEIR_EDEVICE : status;
+}
+
 weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
     WEIR_TRY(grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0));
     /* oneDNN and the kernels size their teams by the calling thread's setting: it follows the stream. */
     if (omp_get_max_threads() != stream->context.n_threads) omp_set_num_threads(stream->context.n_threads);
+    if (stream->device && kernel->op != WEIR_OP_EMBED) return run_on_device(stream, kernel, args);
     return kernel->run(&stream->context, args);
+}
+
+void weir_stream_copy(weir_stream *stream, void *dst, const void *src, size_t bytes)
+{
+    if (stream->planning || bytes == 0) return;
+    if (stream->device)
+        weir_device_copy(stream->device, dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+weir_status weir_stream_finish(weir_stream *stream)
+{
+    if (!stream->device || stream->planning) return WEIR_OK;
+    weir_device_finish(stream->device);
+    return weir_device_failure(stream->device) ? WEIR_EDEVICE : WEIR_OK;
+}
+
+void weir_stream_clear(weir_stream *stream, void *memory, size_t bytes)
+{
+    if (stream->planning || bytes == 0) return;
+    if (stream->device)
+        weir_device_clear(stream->device, memory, bytes);
+    else
+        memset(memory, 0, bytes);
 }
 
 bool weir_stream_is_planning(const weir_stream *stream) { return stream->planning; }
 
 void weir_stream_set_planning(weir_stream *stream, bool planning)
 {
-    if (planning) stream->planned = 0;
+    if (planning) stream->planned = stream->planned_lists = 0;
     stream->planning = planning;
+}
+
+static size_t planned_scratch(const weir_stream *stream)
+{
+    size_t bytes;
+    return weir_align_size(&bytes, stream->planned, SCRATCH_STEP) ? bytes : SIZE_MAX / 2;
 }
 
 size_t weir_stream_planned_bytes(const weir_stream *stream)
 {
-    size_t bytes;
-    return weir_align_size(&bytes, stream->planned, SCRATCH_STEP) ? bytes : SIZE_MAX;
+    return planned_scratch(stream) + (stream->device ? weir_hand_over_room(stream->planned_lists) : 0);
 }
 
-weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes) { return grow_scratch(stream, bytes); }
+weir_status weir_stream_reserve_planned(weir_stream *stream)
+{
+    WEIR_TRY(grow_scratch(stream, planned_scratch(stream)));
+    return stream->device ? weir_hand_over_reserve(stream->hand_over, stream->planned_lists) : WEIR_OK;
+}
 
 static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
 {
@@ -268,6 +348,8 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
     if (!kernel) return WEIR_EUNSUPPORTED;
     const size_t bytes = kernel->scratch ? kernel->scratch(args) : 0;
     if (bytes > stream->planned) stream->planned = bytes;
+    const size_t lists = stream->device && op != WEIR_OP_EMBED ? weir_hand_over_measure(stream->hand_over, op, args) : 0;
+    if (lists > stream->planned_lists) stream->planned_lists = lists;
     return WEIR_OK;
 }
 

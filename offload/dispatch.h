@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "kernels/abi/ops.h"
+#include "offload/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,12 +20,15 @@ typedef struct weir_stream_options {
     int32_t     n_threads;     /* 0: as many as OpenMP would use, all cores by default */
     const char *isa;           /* NULL or "auto": best of the machine; "v2", "v3", "v4" force a lower one */
     const char *pins[WEIR_OP_COUNT]; /* kernel name per op, NULL: first that accepts */
+    weir_device
+        *device; /* NULL: the host; borrowed. Arrays of calls are then as offload/hand_over.h says; embed reads and writes the host's */
 } weir_stream_options;
 
 /* ECONFIG for an unknown isa, an isa above the machine's, an unknown pin or a pin that this machine cannot run. */
 WEIR_MUST_CHECK weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error);
 void                        weir_stream_close(weir_stream *stream); /* NULL-safe */
 const weir_caps            *weir_stream_caps(const weir_stream *stream); /* of the machine, cut to the forced isa */
+weir_device                *weir_stream_device(const weir_stream *stream); /* NULL: the host */
 int32_t                     weir_stream_threads(const weir_stream *stream);
 
 /* Grows the scratch so that this call will fit: worst-case shapes at open, so that steps allocate nothing. */
@@ -33,10 +37,16 @@ size_t weir_stream_scratch_bytes(const weir_stream *stream); /* a call that need
 /* While planning, the typed entries below run nothing and only note the scratch that their call would take. */
 void                        weir_stream_set_planning(weir_stream *stream, bool planning);
 bool                        weir_stream_is_planning(const weir_stream *stream);
-size_t                      weir_stream_planned_bytes(const weir_stream *stream); /* the most that a call asked for since planning began */
-WEIR_MUST_CHECK weir_status weir_stream_reserve_bytes(weir_stream *stream, size_t bytes);
+size_t                      weir_stream_planned_bytes(const weir_stream *stream); /* the most that calls asked for since planning began */
+WEIR_MUST_CHECK weir_status weir_stream_reserve_planned(weir_stream *stream); /* takes it */
 /* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */
 void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user);
+
+/* In the order of the calls, between arrays of the host and of the stream's device; nothing while planning. On the host memcpy and memset. */
+void weir_stream_copy(weir_stream *stream, void *dst, const void *src, size_t bytes);
+/* All calls have ended; EDEVICE: the device failed. */
+WEIR_MUST_CHECK weir_status weir_stream_finish(weir_stream *stream);
+void                        weir_stream_clear(weir_stream *stream, void *memory, size_t bytes);
 
 /* The row that would run, NULL if none accepts. `visit` (may be NULL) sees every row of the op with its reject reason (NULL: accepts). */
 typedef void (*weir_kernel_visitor)(void *user, const weir_kernel *kernel, const char *reject);

@@ -26,7 +26,7 @@ static bool program_folder(char *folder, size_t size)
 
 static weir_status find_plugin(char *path, size_t size, weir_error *error)
 {
-    static const char *const places[] = { "", "/../lib" };
+    static const char *const places[] = { "", "/../lib", "/../../offload" }; /* the last one: where the build leaves both */
     char                     folder[PATH_MAX];
     if (program_folder(folder, sizeof folder))
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {

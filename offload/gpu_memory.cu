@@ -30,29 +30,58 @@ void weir_gpu_memory_probe(weir_gpu_probe *out)
     }
 }
 
+weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes)
+{
+    size_t      total = 0;
+    weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    if (status == WEIR_OK) status = status_of(cudaMemGetInfo(free_bytes, &total), text, text_bytes);
+    context->omp_device = device;
+    context->cuda_stream = nullptr; /* the default stream: those of the offload runtime wait for it, and it for them */
+    return status;
+}
+
 weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes)
 {
     *out = nullptr;
-    weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
-    return status_of(kind == WEIR_GPU_MEMORY_SHARED ? cudaMallocManaged(out, bytes) : cudaMalloc(out, bytes), text, text_bytes);
+    switch (kind) {
+    case WEIR_GPU_MEMORY_SHARED: return status_of(cudaMallocManaged(out, bytes), text, text_bytes);
+    case WEIR_GPU_MEMORY_REACHABLE: return status_of(cudaHostAlloc(out, bytes, cudaHostAllocMapped), text, text_bytes);
+    case WEIR_GPU_MEMORY_DEVICE: break;
+    }
+    return status_of(cudaMalloc(out, bytes), text, text_bytes);
 }
 
-void weir_gpu_memory_free(int device, void *memory)
+void weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory)
 {
-    if (memory && cudaSetDevice(device) == cudaSuccess) (void)cudaFree(memory);
+    if (!memory || cudaSetDevice(device) != cudaSuccess) return;
+    (void)(kind == WEIR_GPU_MEMORY_REACHABLE ? cudaFreeHost(memory) : cudaFree(memory));
 }
 
-weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes)
+static weir_status finish(cudaError_t launched, char *text, size_t text_bytes)
 {
-    const weir_status status = status_of(cudaSetDevice(device), nullptr, 0);
-    return status == WEIR_OK ? status_of(cudaMemcpy(dst, src, bytes, cudaMemcpyDefault), nullptr, 0) : status;
+    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(nullptr) : launched, text, text_bytes);
 }
 
-weir_status weir_gpu_memory_synchronize(int device)
+weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes)
 {
-    const weir_status status = status_of(cudaSetDevice(device), nullptr, 0);
-    return status == WEIR_OK ? status_of(cudaDeviceSynchronize(), nullptr, 0) : status;
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    if (status != WEIR_OK) return status;
+    return finish(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr), text, text_bytes);
 }
 
-}  // extern "C"
+weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text, size_t text_bytes)
+{
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    if (status != WEIR_OK) return status;
+    return finish(cudaMemsetAsync(memory, 0, bytes, nullptr), text, text_bytes);
+}
+
+weir_status weir_gpu_memory_synchronize(int device, char *text, size_t text_bytes)
+{
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    return status == WEIR_OK ? finish(cudaSuccess, text, text_bytes) : status;
+}
+
+} // extern "C"

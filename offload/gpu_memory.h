@@ -7,10 +7,12 @@ extern "C" {
 #endif
 
 void        weir_gpu_memory_probe(weir_gpu_probe *out); /* CUDA's view alone */
+weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes);
 weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes);
-void        weir_gpu_memory_free(int device, void *memory);
-weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes);
-weir_status weir_gpu_memory_synchronize(int device);
+void        weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory);
+weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes);
+weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text, size_t text_bytes);
+weir_status weir_gpu_memory_synchronize(int device, char *text, size_t text_bytes);
 
 #ifdef __cplusplus
 }

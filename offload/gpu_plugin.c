@@ -28,9 +28,12 @@ const weir_gpu_plugin                                        *weir_gpu_plugin_en
         .abi = WEIR_GPU_PLUGIN_ABI,
         .name = "cuda-sm_90",
         .probe = probe,
+        .open = weir_gpu_memory_open,
+        .close = weir_gpu_memory_close,
         .alloc = weir_gpu_memory_alloc,
         .free = weir_gpu_memory_free,
         .copy = weir_gpu_memory_copy,
+        .clear = weir_gpu_memory_clear,
         .synchronize = weir_gpu_memory_synchronize,
         .kernels = weir_device_rows,
     };

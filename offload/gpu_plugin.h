@@ -25,7 +25,8 @@ typedef struct weir_gpu_probe {
 
 typedef enum weir_gpu_memory {
     WEIR_GPU_MEMORY_DEVICE, /* the device's own: fastest, the host cannot read it                      */
-    WEIR_GPU_MEMORY_SHARED, /* reachable from both sides at one address: tests and small control arrays */
+    WEIR_GPU_MEMORY_SHARED, /* one address on both sides, pages migrate: tests and benches            */
+    WEIR_GPU_MEMORY_REACHABLE, /* of the host, page-locked, at the same address on the device: what the host writes while it launches */
 } weir_gpu_memory;
 
 typedef struct weir_gpu_plugin {
@@ -33,14 +34,19 @@ typedef struct weir_gpu_plugin {
     const char *name; /* "cuda-sm_90" */
     /* Looks at the machine; never fails, never prints. The calls below need n_devices > 0. */
     void (*probe)(weir_gpu_probe *out);
-    /* ENOMEM when the device is full, EDEVICE with the runtime's text in `text` (may be NULL) otherwise. */
+    /* Fills what kernels are launched with: the device, its stream, its library of products (NULL: not there). */
+    weir_status (*open)(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes);
+    void (*close)(int device);
+    /* ENOMEM when the device is full, EDEVICE with the runtime's text in `text` (may be NULL) otherwise; so in what follows. */
     weir_status (*alloc)(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes);
-    void (*free)(int device, void *memory); /* NULL-safe */
-    weir_status (*copy)(int device, void *dst, const void *src, size_t bytes); /* any direction; returns when done */
-    weir_status (*synchronize)(int device);                                    /* all launched kernels ended; EDEVICE if one failed */
+    void (*free)(int device, weir_gpu_memory kind, void *memory); /* NULL-safe */
+    /* After all launched kernels; any direction; done when they return. */
+    weir_status (*copy)(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes);
+    weir_status (*clear)(int device, void *memory, size_t bytes, char *text, size_t text_bytes);
+    weir_status (*synchronize)(int device, char *text, size_t text_bytes); /* all launched kernels ended; EDEVICE if one failed */
     /* Rows in order of preference within an op: CUDA overrides first, then the single source built for nvptx. Pointers in the
      * arguments, and in the structs that those point to, are device addresses; weir_kernel_context.omp_device is the device. Segment
-     * arrays are read by the host too, to plan the launch: they lie in SHARED memory. */
+     * arrays are read by the host too, to plan the launch: they lie in REACHABLE or SHARED memory. */
     const weir_kernel *const *(*kernels)(size_t *count);
 } weir_gpu_plugin;
 

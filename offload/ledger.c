@@ -15,6 +15,7 @@ enum { BLOCK_ALIGNMENT = 64 };
 struct weir_ledger {
     pthread_mutex_t   lock;
     weir_ledger_state state;
+    weir_device      *device; /* NULL: kernels run on the host */
 };
 
 static const char *const account_names[WEIR_ACCOUNT_COUNT] = {
@@ -211,4 +212,52 @@ void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, 
     if (!memory) return;
     (void)munmap(memory, reach);
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
+}
+
+/* ---- near the kernels ------------------------------------------------------------------------------------------ */
+void         weir_ledger_use_device(weir_ledger *ledger, weir_device *device) { ledger->device = device; }
+weir_device *weir_ledger_device(const weir_ledger *ledger) { return ledger->device; }
+
+weir_tier weir_ledger_near_tier(const weir_ledger *ledger) { return ledger->device != NULL ? WEIR_TIER_DEVICE : WEIR_TIER_HOST; }
+
+weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error)
+{
+    if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
+    *out = NULL;
+    if (bytes == 0) return WEIR_OK;
+    WEIR_TRY(weir_ledger_reserve(ledger, WEIR_TIER_DEVICE, account, bytes, error));
+    *out = weir_device_alloc(ledger->device, bytes);
+    if (*out != NULL) return WEIR_OK;
+    weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
+    const char *const failure = weir_device_failure(ledger->device);
+    if (failure != NULL) return weir_error_set(error, WEIR_EDEVICE, "%s: %zu bytes: %s", account_names[account], bytes, failure);
+    return weir_error_set(error, WEIR_ENOMEM, "%s: %s has no %zu bytes left; lower memory.device", account_names[account],
+                          weir_device_name(ledger->device), bytes);
+}
+
+void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
+{
+    if (ledger->device == NULL) {
+        weir_ledger_free(ledger, memory, account, bytes);
+        return;
+    }
+    if (memory == NULL) return;
+    weir_device_free(ledger->device, memory, bytes);
+    weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
+}
+
+void weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes)
+{
+    if (ledger->device != NULL)
+        weir_device_copy(ledger->device, dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+void weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes)
+{
+    if (ledger->device != NULL)
+        weir_device_clear(ledger->device, memory, bytes);
+    else
+        memset(memory, 0, bytes);
 }

@@ -7,6 +7,7 @@
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
 #include "engine/base/memory.h"
+#include "offload/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,6 +80,17 @@ void                        weir_ledger_free(weir_ledger *ledger, void *memory, 
 WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach,
                                             weir_error *error);
 void                        weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach);
+
+/* ---- near the kernels ---------------------------------------------------------------------------------------------------------
+ * With a device this memory is its own, charged to memory.device, and what looks at it from the host goes through copy and clear; without one it is as
+ * above, and they are memcpy and memset. Either side of a copy may be the host's. `device` is borrowed and outlives the ledger. */
+void                        weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
+weir_device                *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
+void                        weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+weir_tier                   weir_ledger_near_tier(const weir_ledger *ledger); /* where it is charged */
+void                        weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
+void                        weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,9 @@
 /* offload/weights.c - which layout a matrix gets, and packing it with all threads. What a layout is, its kernels' folder says. */
 #include "offload/weights.h"
 
+#include <stdlib.h>
+
+#include "engine/base/checked.h"
 #include "kernels/onednn/weight.h"
 #include "kernels/ref/dequantise.h"
 #include "kernels/x86/dense.h"
@@ -147,6 +150,21 @@ weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_
                               weir_dtype_of(source->dtype).name, weir_status_text(status));
     plan->data = memory;
     return WEIR_OK;
+}
+
+weir_status weir_weight_load(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
+{
+    if (!weir_stream_device(stream)) return weir_weight_pack(plan, stream, source, memory, error);
+    size_t bytes;
+    void  *packed = weir_align_size(&bytes, plan->bytes, 64) ? aligned_alloc(64, bytes) : NULL;
+    if (!packed) return weir_error_set(error, WEIR_ENOMEM, "the system has no %zu bytes to pack it in", plan->bytes);
+    const weir_status status = weir_weight_pack(plan, stream, source, packed, error);
+    if (status == WEIR_OK) {
+        weir_stream_copy(stream, memory, packed, plan->bytes);
+        plan->data = memory;
+    }
+    free(packed);
+    return status;
 }
 
 void weir_weight_release(weir_weight *weight)

@@ -26,6 +26,9 @@ WEIR_MUST_CHECK weir_status weir_weight_plan(weir_weight *plan, const weir_strea
  * errors : EFORMAT when an element or a block's scale is NaN or infinite */
 WEIR_MUST_CHECK weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
                                              weir_error *error);
+/* The same into memory near the stream's kernels: with a device by way of the host's, of which one matrix is held at a time. */
+WEIR_MUST_CHECK weir_status weir_weight_load(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory,
+                                             weir_error *error);
 void                        weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */
 
 /* Any dtype to f32, bit-exact with the reference; n a multiple of the block. For norms, biases and tests. */

@@ -82,6 +82,11 @@ static void announce(const weir_config *config, const weir_engine *engine, int p
     weir_log(WEIR_LOG_INFO, "%s (%s): weights %.1f MiB, KV %.1f MiB for %lld tokens in %s, window %d, %d sequences", plan->model,
              plan->arch, (double)plan->weights / mib, (double)plan->kv / mib, (long long)plan->kv_rows, plan->kv_format, (int)plan->window,
              (int)plan->n_slots);
+    if (plan->has_device)
+        weir_log(WEIR_LOG_INFO, "computing on %s: %s, %.1f MiB of its %.1f MiB (memory.device)", plan->device, plan->device_title,
+                 (double)weir_plan_device_total(plan) / mib, (double)plan->device_cap / mib);
+    else if (strcmp(config->kernels.device, "auto") == 0)
+        weir_log(WEIR_LOG_INFO, "computing on the CPU: %s", plan->device_why);
     weir_log(WEIR_LOG_INFO, "listening on http://%s:%d (OpenAI API under /v1, chat page at /)", config->server.host, port);
 }
 

@@ -1,7 +1,6 @@
 /* engine/config/config.h - run configuration: one table of keys (keys.inc) gives name, type, unit, default, range and help text.
  *
- * Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an error that names the nearest key.
- * A key that a later version will read takes only its default until then, and says so. */
+ * Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an error that names the nearest key. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,7 +58,7 @@ typedef struct weir_config {
         weir_config_text on_overflow, metrics_compat, reasoning_field;
     } server;
     struct {
-        weir_config_text activations, isa;
+        weir_config_text device, activations, isa;
         int64_t          threads;
         weir_config_pin  pin[WEIR_CONFIG_PINS];
     } kernels; /* pins end at op "" */

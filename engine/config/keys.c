@@ -18,7 +18,7 @@
 
 static const weir_key keys[] = {
 #define SECTION(name, text) { .type = WEIR_KEY_SECTION, .path = #name, .help = (text) },
-#define KEY(kind, field, value, low, high, words, reason, text)                                                                            \
+#define KEY(kind, field, value, low, high, words, text)                                                                                    \
     { .type = WEIR_KEY_##kind,                                                                                                             \
       .path = #field,                                                                                                                      \
       .initial = (value),                                                                                                                  \
@@ -26,7 +26,6 @@ static const weir_key keys[] = {
       .min = (low),                                                                                                                        \
       .max = (high),                                                                                                                       \
       .allowed = (words),                                                                                                                  \
-      .later = (reason),                                                                                                                   \
       .help = (text) },
 #include "engine/config/keys.inc"
 #undef SECTION
@@ -44,7 +43,7 @@ static const weir_key keys[] = {
 #define POINTER_PAIR weir_config_text *
 #define POINTER_PINS weir_config_pin(*)[WEIR_CONFIG_PINS]
 #define SECTION(name, text)
-#define KEY(kind, field, value, low, high, words, reason, text)                                                                            \
+#define KEY(kind, field, value, low, high, words, text)                                                                                    \
     _Static_assert(_Generic(&((weir_config *)0)->FIELD_##kind(field), POINTER_##kind: 1, default: 0), "the type of " #field);
 #include "engine/config/keys.inc"
 #undef SECTION

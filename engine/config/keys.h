@@ -27,7 +27,6 @@ typedef struct weir_key {
     size_t        offset;         /* of the field in weir_config */
     double        min, max;       /* exact for integers: limits stay below 2^53 */
     const char   *allowed;        /* CHOICE and PAIR: "a|b|c" */
-    const char   *later;          /* not NULL: only `initial` is taken, for this reason */
     const char   *help;
 } weir_key;
 

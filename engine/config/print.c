@@ -56,7 +56,6 @@ static weir_status describe_key(const weir_key *key, const weir_config *defaults
         WEIR_TRY(comment_words(out, "One or two (K/V) of:", key->allowed));
     else if (limits_matter(key))
         WEIR_TRY(weir_buffer_format(out, "# %s, %.15g to %.15g\n", key->type == WEIR_KEY_INT ? "Integer" : "Number", key->min, key->max));
-    if (key->later != NULL) WEIR_TRY(weir_buffer_format(out, "# Takes only this value now: %s.\n", key->later));
     WEIR_TRY(weir_buffer_format(out, "%s = ", last_part(key->path)));
     WEIR_TRY(weir_key_value(key, defaults, out));
     return weir_buffer_text(out, "\n\n");

@@ -91,18 +91,9 @@ static weir_status check_range(const weir_key *key, double value, weir_error *er
     return weir_error_set(error, WEIR_ECONFIG, "%s must lie between %s and %s", key->path, low, high);
 }
 
-/* `later` keys: anything but the default is refused with the reason. */
-static weir_status check_now(const weir_key *key, bool is_default, weir_error *error)
-{
-    if (key->later == NULL || is_default) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG, "%s: %s; only %s%s%s is taken", key->path, key->later, key->type == WEIR_KEY_INT ? "" : "\"",
-                          key->initial, key->type == WEIR_KEY_INT ? "" : "\"");
-}
-
 static weir_status set_int(const weir_key *key, weir_config *config, int64_t value, weir_error *error)
 {
     WEIR_TRY(check_range(key, (double)value, error));
-    WEIR_TRY(check_now(key, value == strtoll(key->initial, NULL, 10), error)); /* sizes that come later are "0B" */
     *(int64_t *)field_of(key, config) = value;
     return WEIR_OK;
 }
@@ -233,7 +224,6 @@ static weir_status set_text(const weir_key *key, const char *member, weir_config
     case WEIR_KEY_SECTION:
         return weir_error_set(error, WEIR_ECONFIG, "%s must be %s, not a string", key->path, weir_key_type_text(key->type));
     }
-    WEIR_TRY(check_now(key, strcmp(value, key->initial) == 0, error));
     memcpy(field_of(key, config), value, length + 1);
     return WEIR_OK;
 }

@@ -214,7 +214,7 @@ static cut_text *make_entry(weir_prefix *p, const weir_cut_content *content, con
     (void)strcpy(entry->salt, content->salt);
     set_name(p, entry, content->name);
     memcpy(base, content->tokens, (size_t)text.n_tokens * sizeof(int32_t));
-    if (snapshot_bytes > 0) memcpy(base + text.recurrent, content->recurrent, snapshot_bytes);
+    if (snapshot_bytes > 0) weir_ledger_copy(p->ledger, base + text.recurrent, content->recurrent, snapshot_bytes);
     weir_kv_parcel_fill(base + text.parcel, table, p->store);
     memcpy(base + text.policy, content->policy, policy_bytes);
     p->stats.n_cut++;
@@ -275,7 +275,8 @@ weir_prefix_hit weir_prefix_take_cut(weir_prefix *prefix, weir_sequence *sequenc
         return hit;
     }
     sequence->n_computed = text->n_tokens;
-    if (sequence->recurrent_bytes > 0) memcpy(sequence->recurrent, base + text->recurrent, sequence->recurrent_bytes);
+    if (sequence->recurrent_bytes > 0)
+        weir_ledger_copy(sequence->ledger, sequence->recurrent, base + text->recurrent, sequence->recurrent_bytes);
     sequence->recurrent_dirty = true;
     mark_shared(prefix, sequence->tokens, sequence->n_computed, &sequence->table, salt);
     text->last_use = ++prefix->clock;

@@ -28,7 +28,6 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
     PLACE(values, WEIR_PAGE_TOKENS * value_dim);
     PLACE(page_keys, WEIR_PAGE_TOKENS * key_dim);
     PLACE(page_values, WEIR_PAGE_TOKENS * value_dim);
-    PLACE(open, weir_kv_open_rows_bytes(spec));
     PLACE(lists, kv_heads * rows);
     PLACE(n_lists, kv_heads);
 #undef PLACE
@@ -44,6 +43,8 @@ static size_t memory_bytes(const weir_kv_spec *spec)
 
 size_t weir_kv_evictor_bytes(const weir_kv_spec *spec) { return spec->evicts ? memory_bytes(spec) + sizeof(weir_kv_evictor) : 0; }
 
+size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec) { return spec->evicts ? weir_kv_open_rows_bytes(spec) : 0; }
+
 weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, weir_stream *stream, weir_ledger *ledger, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
@@ -52,7 +53,9 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
     WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_evictor), error));
     weir_kv_evictor *const e = self;
     *e = (weir_kv_evictor){ .store = store, .stream = stream, .ledger = ledger, .bytes = memory_bytes(spec) };
-    const weir_status status = weir_ledger_alloc(ledger, &e->memory, WEIR_ACCOUNT_ACTIVATIONS, e->bytes, error);
+    weir_status status = weir_ledger_alloc(ledger, &e->memory, WEIR_ACCOUNT_ACTIVATIONS, e->bytes, error);
+    if (status == WEIR_OK)
+        status = weir_ledger_alloc_near(ledger, (void **)&e->open, WEIR_ACCOUNT_ACTIVATIONS, weir_kv_open_rows_bytes(spec), error);
     if (status != WEIR_OK) {
         weir_kv_evictor_close(e);
         return status;
@@ -66,6 +69,7 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
 void weir_kv_evictor_close(weir_kv_evictor *evictor)
 {
     if (evictor == NULL) return;
+    weir_ledger_free_near(evictor->ledger, evictor->open, WEIR_ACCOUNT_ACTIVATIONS, weir_kv_open_rows_bytes(&evictor->store->spec));
     weir_ledger_free(evictor->ledger, evictor->memory, WEIR_ACCOUNT_ACTIVATIONS, evictor->bytes);
     weir_ledger_free(evictor->ledger, evictor, WEIR_ACCOUNT_ACTIVATIONS, sizeof *evictor);
 }
@@ -306,7 +310,7 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
         const int64_t        end = kv_pages_per_head(stay->n_keep);
         for (int64_t p = end; p < table->n_pages; p++) kv_table_drop(table, e->store, &table->pages[h * table->capacity + p]);
         if (stay->n_keep < stay->n && stay->n_keep % WEIR_PAGE_TOKENS != 0 && evict_open_rows(e, h) != NULL)
-            memcpy(table->open[h], evict_open_rows(e, h), kv_open_bytes(spec, h / spec->n_kv_heads));
+            weir_ledger_copy(e->ledger, table->open[h], evict_open_rows(e, h), kv_open_bytes(spec, h / spec->n_kv_heads));
         table->head_rows[h] = stay->n_keep;
         if (end > n_pages) n_pages = end;
         if (stay->n_keep > n_rows) n_rows = stay->n_keep;

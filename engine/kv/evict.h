@@ -24,6 +24,7 @@ typedef struct weir_kv_evictor weir_kv_evictor;
 
 /* What the account activations holds. */
 size_t weir_kv_evictor_bytes(const weir_kv_spec *spec);
+size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec); /* near the kernels, beside these */
 /* `store` and `stream` are borrowed. EINVAL for a store whose spec says that nothing is evicted. */
 WEIR_MUST_CHECK weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, weir_stream *stream, weir_ledger *ledger,
                                                  weir_error *error);

@@ -26,7 +26,7 @@ struct weir_kv_evictor {
     weir_kv_compact_segment *segments; /* [KV heads] */
     float                   *keys, *values; /* [64, dim] rows on their way */
     float                   *page_keys, *page_values; /* [64, dim] rows of the page that they come from */
-    char                    *open; /* open rows as the table will have them, all heads */
+    char                    *open; /* open rows as the table will have them, all heads; owned, near the kernels */
     int32_t                 *lists; /* [KV heads, max_rows] */
     int32_t                 *n_lists; /* [KV heads] */
 };

@@ -60,7 +60,7 @@ void weir_kv_parcel_fill(void *memory, const weir_kv_table *table, weir_kv_store
             *at++ = page;
         }
     }
-    if (p->open_bytes > 0) memcpy(open_rows_of(p), table->open_memory, p->open_bytes);
+    if (p->open_bytes > 0) weir_ledger_copy(store->ledger, open_rows_of(p), table->open_memory, p->open_bytes);
 }
 
 void weir_kv_parcel_share(const void *memory, weir_kv_table *table, weir_kv_store *store)
@@ -79,7 +79,7 @@ void weir_kv_parcel_share(const void *memory, weir_kv_table *table, weir_kv_stor
     }
     table->n_rows = p->n_rows;
     if (p->is_cut) kv_table_cut(table, store);
-    if (p->open_bytes > 0) memcpy(table->open_memory, open_rows_of(p), p->open_bytes);
+    if (p->open_bytes > 0) weir_ledger_copy(store->ledger, table->open_memory, open_rows_of(p), p->open_bytes);
 }
 
 void weir_kv_parcel_drop(void *memory, weir_kv_store *store)

@@ -148,7 +148,7 @@ static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
     if (sequence->recurrent_bytes == 0) return; /* one that only carries rows to a file */
-    memcpy(sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes);
+    weir_ledger_copy(sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes);
     sequence->recurrent_dirty = true;
 }
 

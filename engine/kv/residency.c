@@ -231,7 +231,7 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
 weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error)
 {
     if (store->spill == NULL || kv_is_sink(store, page)) {
-        memcpy(bytes, page, kv_room_of(store, page));
+        weir_ledger_copy(store->ledger, bytes, page, kv_room_of(store, page));
         return WEIR_OK;
     }
     (void)pthread_mutex_lock(&store->lock);

@@ -16,7 +16,7 @@ weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, we
     weir_status status = weir_ledger_alloc(ledger, (void **)&sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence), error);
     if (status == WEIR_OK) status = weir_kv_table_open(&sequence->table, store, error);
     if (status == WEIR_OK && recurrent_bytes > 0)
-        status = weir_ledger_alloc(ledger, (void **)&sequence->recurrent, WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error);
+        status = weir_ledger_alloc_near(ledger, (void **)&sequence->recurrent, WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error);
     if (status == WEIR_OK)
         sequence->recurrent_bytes = recurrent_bytes;
     else
@@ -29,7 +29,7 @@ void weir_sequence_close(weir_sequence *sequence)
     if (sequence->store == NULL) return;
     weir_kv_table_close(&sequence->table, sequence->store);
     if (sequence->recurrent != NULL)
-        weir_ledger_free(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes);
+        weir_ledger_free_near(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes);
     weir_ledger_free(sequence->ledger, sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence));
     *sequence = (weir_sequence){ 0 };
 }
@@ -37,7 +37,8 @@ void weir_sequence_close(weir_sequence *sequence)
 void weir_sequence_reset(weir_sequence *sequence)
 {
     weir_kv_truncate(&sequence->table, sequence->store, 0);
-    if (sequence->recurrent_dirty && sequence->recurrent != NULL) memset(sequence->recurrent, 0, sequence->recurrent_bytes);
+    if (sequence->recurrent_dirty && sequence->recurrent != NULL)
+        weir_ledger_clear(sequence->ledger, sequence->recurrent, sequence->recurrent_bytes);
     sequence->recurrent_dirty = false;
     sequence->n_computed = 0;
     if (sequence->keeping != NULL) weir_keeping_restart(sequence->keeping);
@@ -70,7 +71,7 @@ void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
     dst->n_tokens = src->n_tokens;
     dst->n_computed = src->n_computed;
     weir_kv_share(&dst->table, &src->table, dst->store);
-    if (src->recurrent_bytes > 0) memcpy(dst->recurrent, src->recurrent, src->recurrent_bytes);
+    if (src->recurrent_bytes > 0) weir_ledger_copy(dst->ledger, dst->recurrent, src->recurrent, src->recurrent_bytes);
     dst->recurrent_dirty = src->recurrent_dirty;
     if (dst->keeping != NULL && src->keeping != NULL) weir_keeping_fork(dst->keeping, src->keeping);
 }

@@ -14,7 +14,7 @@ struct weir_sequence {
     int32_t           *tokens; /* [max_rows + 1]; owned, on the ledger */
     int32_t            n_tokens, n_computed; /* n_computed counts the text's rows, evicted ones too: the next row's position */
     weir_kv_table      table;
-    float             *recurrent; /* recurrent_bytes; charged to the ledger */
+    float             *recurrent; /* recurrent_bytes near the kernels; charged to the ledger */
     size_t             recurrent_bytes;
     bool               recurrent_dirty;
     weir_kv_store     *store;

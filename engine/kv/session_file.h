@@ -100,8 +100,10 @@ typedef struct weir_session_reader weir_session_reader;
 
 /* Reads and checks the header. EFORMAT: damaged, or no session; EUNSUPPORTED: of another version; EIO, ENOTFOUND. */
 WEIR_MUST_CHECK weir_status weir_session_open(weir_session_reader **out, const char *path, weir_error *error);
-void                        weir_session_close(weir_session_reader *reader); /* NULL-safe */
-const weir_session_header  *weir_session_header_of(const weir_session_reader *reader);
+/* Pages and open rows that are read from now on are near the kernels of this ledger, which is borrowed. */
+void                       weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger);
+void                       weir_session_close(weir_session_reader *reader); /* NULL-safe */
+const weir_session_header *weir_session_header_of(const weir_session_reader *reader);
 /* EMISMATCH: the text says what differs. Of a text that a policy watched the policy is not looked at: who asks for it has it or has not. */
 WEIR_MUST_CHECK weir_status weir_session_check(const weir_session_reader *reader, const weir_session_identity *own, weir_error *error);
 

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "engine/base/memory.h"
 #include "engine/kv/session_internal.h"
 
 /* Pieces are read a few MiB at a time and hashed while they are in cache; the kernel is told what comes next, so that the disk works
@@ -25,6 +26,7 @@ struct weir_session_reader {
     struct iovec        pieces[PIECES]; /* [n_pieces] to be read */
     int                 n_pieces;
     size_t              n_bytes; /* in them */
+    const weir_ledger  *near; /* pages and open rows that are asked for may be its device's; NULL: they are not */
 };
 
 static weir_status read_at(weir_session_reader *r, struct iovec *pieces, int n_pieces, uint64_t at, weir_error *error)
@@ -73,6 +75,19 @@ static weir_status want(weir_session_reader *r, void *out, size_t n, weir_error 
     r->pieces[r->n_pieces++] = (struct iovec){ out, n };
     r->n_bytes += n;
     return r->n_pieces == PIECES || r->n_bytes >= PIECE_BYTES ? flush(r, error) : WEIR_OK;
+}
+
+/* What may lie near the kernels: through a copy then. */
+static weir_status want_near(weir_session_reader *r, void *out, size_t n, weir_error *error)
+{
+    if (r->near == NULL || weir_ledger_device(r->near) == NULL || n == 0) return want(r, out, n, error);
+    void *const copy = weir_memory_take(n);
+    if (copy == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", r->path);
+    weir_status status = want(r, copy, n, error);
+    if (status == WEIR_OK) status = flush(r, error);
+    if (status == WEIR_OK) weir_ledger_copy(r->near, out, copy, n);
+    weir_memory_give(copy);
+    return status;
 }
 
 static weir_status end_section(weir_session_reader *r, session_section_type type, weir_error *error)
@@ -134,6 +149,8 @@ void weir_session_close(weir_session_reader *reader)
     free(reader->path);
     free(reader);
 }
+
+void weir_session_read_near(weir_session_reader *reader, const weir_ledger *ledger) { reader->near = ledger; }
 
 const weir_session_header *weir_session_header_of(const weir_session_reader *reader) { return &reader->header; }
 
@@ -313,7 +330,9 @@ weir_status weir_session_read_policy(weir_session_reader *reader, weir_session_c
 
 weir_status weir_session_read_open(weir_session_reader *reader, void *open, weir_error *error)
 {
-    return read_whole(reader, SESSION_OPEN_ROWS, open, error);
+    begin_section(reader, SESSION_OPEN_ROWS);
+    WEIR_TRY(want_near(reader, open, (size_t)reader->layout.sections[SESSION_OPEN_ROWS].size, error));
+    return end_section(reader, SESSION_OPEN_ROWS, error);
 }
 
 weir_status weir_session_read_cut_pages(weir_session_reader *reader, void *const *pages, int64_t page_stride, const int32_t *head_rows,
@@ -325,8 +344,8 @@ weir_status weir_session_read_cut_pages(weir_session_reader *reader, void *const
     for (int64_t block = 0; block < reader->layout.n_blocks; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)
             if (block < session_pages_of(head_rows[head]))
-                WEIR_TRY(
-                    want(reader, pages[head * page_stride + block], weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error));
+                WEIR_TRY(want_near(reader, pages[head * page_stride + block], weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block),
+                                   error));
     return end_section(reader, SESSION_PAGES, error);
 }
 
@@ -342,7 +361,8 @@ weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *p
     if (first == 0) begin_section(reader, SESSION_PAGES);
     for (int64_t block = first; block < end; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)
-            WEIR_TRY(want(reader, pages[head * page_stride + block], weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error));
+            WEIR_TRY(
+                want_near(reader, pages[head * page_stride + block], weir_kv_page_bytes_at(spec, head / spec->n_kv_heads, block), error));
     return end == reader->layout.n_blocks ? end_section(reader, SESSION_PAGES, error) : flush(reader, error);
 }
 

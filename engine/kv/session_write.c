@@ -72,7 +72,8 @@ size_t weir_session_copy_bytes(const weir_kv_spec *spec) { return COPIES * copy_
 
 static weir_status open_copies(writer *w, const weir_session_text *text)
 {
-    if (text->source == NULL && (text->store == NULL || text->spec->n_disk_pages == 0)) return WEIR_OK;
+    const bool is_apart = text->store != NULL && weir_ledger_device(weir_kv_store_ledger(text->store)) != NULL;
+    if (text->source == NULL && !is_apart && (text->store == NULL || text->spec->n_disk_pages == 0)) return WEIR_OK;
     w->copy_bytes = copy_bytes(text->spec);
     if (text->source == NULL) w->memory = weir_memory_take(weir_session_copy_bytes(text->spec));
     char *const memory = text->source != NULL ? text->source->memory : w->memory;
@@ -147,12 +148,28 @@ static weir_status write_policy(writer *w, const weir_session_cut *cut, session_
     return end_section(w, section); /* writes all of it before `bytes` go */
 }
 
-static weir_status write_cut(writer *w, const weir_session_cut *cut, session_layout *layout)
+/* Near the kernels, as pages are. */
+static weir_status add_open(writer *w, const weir_session_text *text, size_t bytes)
 {
+    const char *const from = text->cut->open;
+    char             *copy;
+    if (w->copies == NULL || text->store == NULL) return add(w, from, bytes);
+    for (size_t at = 0; at < bytes; at += w->copy_bytes) {
+        const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
+        WEIR_TRY(next_copy(w, &copy));
+        weir_ledger_copy(weir_kv_store_ledger(text->store), copy, from + at, n);
+        WEIR_TRY(add(w, copy, n));
+    }
+    return WEIR_OK;
+}
+
+static weir_status write_cut(writer *w, const weir_session_text *text, session_layout *layout)
+{
+    const weir_session_cut *const cut = text->cut;
     WEIR_TRY(add(w, cut->head_rows, layout->sections[SESSION_ROWS].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_ROWS]));
     WEIR_TRY(write_policy(w, cut, &layout->sections[SESSION_POLICY_STATE]));
-    WEIR_TRY(add(w, cut->open, layout->sections[SESSION_OPEN_ROWS].size));
+    WEIR_TRY(add_open(w, text, layout->sections[SESSION_OPEN_ROWS].size));
     return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
 }
 
@@ -172,7 +189,7 @@ static weir_status write_sections(writer *w, const weir_session_text *text, cons
         for (int64_t head = 0; head < layout->n_heads; head++)
             if (text->cut == NULL || block < session_pages_of(text->cut->head_rows[head])) WEIR_TRY(add_page(w, text, block, head));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PAGES]));
-    return text->cut != NULL ? write_cut(w, text->cut, layout) : WEIR_OK;
+    return text->cut != NULL ? write_cut(w, text, layout) : WEIR_OK;
 }
 
 static weir_status write_file(writer *w, const weir_session_header *header, const weir_session_text *text, session_layout *layout)

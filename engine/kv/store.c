@@ -173,7 +173,7 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     if (store->spec.n_disk_pages > 0)
         WEIR_TRY(kv_residency_open(store, error));
     else
-        WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error));
+        WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error));
     fill_kinds(store);
     return WEIR_OK;
 }
@@ -201,12 +201,13 @@ void weir_kv_store_close(weir_kv_store *store)
     if (store->spec.n_disk_pages > 0)
         kv_residency_close(store);
     else if (store->memory != NULL)
-        weir_ledger_free(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
+        weir_ledger_free_near(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
     weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES, (size_t)store->spec.n_pages * weir_kv_book_bytes());
     free(store);
 }
 
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
+weir_ledger        *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
 int64_t             weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
@@ -260,9 +261,9 @@ void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void
     WEIR_DASSERT(store->n_resident <= store->spec.n_pages - store->spec.n_disk_pages);
     store->refs[number] = 1;
     if (copy_of != NULL)
-        memcpy(page, copy_of, kind->bytes);
+        weir_ledger_copy(store->ledger, page, copy_of, kind->bytes);
     else if (store->dirty[number])
-        memset(page, 0, kind->bytes);
+        weir_ledger_clear(store->ledger, page, kind->bytes);
     store->dirty[number] = true;
     return page;
 }

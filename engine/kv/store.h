@@ -26,6 +26,7 @@
  *     memory.
  *   8 A cut table's pages are in memory and stay there (weir_kv_may_leave), other holders' of the same pages too, so blocks that move are whole ones. Entries past
  *     a head's pages are NULL. A cut table is truncated to nothing only, and what shares its pages is a fork: no text is found by them.
+ *   9 With a device pages and open rows are its own (offload/ledger.h): kernels and copies reach them, nobody else. There is no disk then.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -112,6 +113,7 @@ size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows);
 WEIR_MUST_CHECK weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error);
 void                        weir_kv_store_close(weir_kv_store *store); /* after its tables */
 const weir_kv_spec         *weir_kv_store_spec(const weir_kv_store *store);
+weir_ledger                *weir_kv_store_ledger(const weir_kv_store *store); /* whose device holds pages and open rows */
 int64_t                     weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages               weir_kv_store_free(const weir_kv_store *store);
 bool                        weir_kv_store_has_cut(const weir_kv_store *store); /* a cut table is open */

@@ -32,7 +32,8 @@ weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_
                                error));
     if (spec->evicts) table->head_rows = (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
     if (!weir_kv_is_paged(spec)) return WEIR_OK;
-    const weir_status status = weir_ledger_alloc(store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
+    const weir_status status =
+        weir_ledger_alloc_near(store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
     if (status == WEIR_OK)
         place_open_rows(table, spec);
     else
@@ -45,7 +46,7 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
     const weir_kv_spec *const spec = &store->spec;
     if (table->pages == NULL) return;
     weir_kv_truncate(table, store, 0);
-    weir_ledger_free(store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec));
+    weir_ledger_free_near(store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec));
     weir_ledger_free(store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES, weir_kv_table_bytes(spec, spec->max_rows));
     *table = (weir_kv_table){ 0 };
 }
@@ -200,7 +201,7 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
     if (src->head_rows != NULL) memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
     if (src->is_cut) kv_table_cut(dst, store);
     if (dst->open != NULL && (src->is_cut || src->n_rows % WEIR_PAGE_TOKENS != 0))
-        memcpy(dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec));
+        weir_ledger_copy(store->ledger, dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec));
 }
 
 size_t weir_kv_table_room(const weir_kv_table *table, const weir_kv_store *store)

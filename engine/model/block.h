@@ -123,6 +123,7 @@ typedef struct weir_step {
     const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is                */
     float                             *lse; /* [n_rows, n_heads] of attention that is watched                  */
     weir_attention_mass_segment       *mass; /* [n_kv] room for its segments                                    */
+    float *shown_queries; /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
 } weir_step;
 
 typedef struct weir_block {

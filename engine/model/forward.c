@@ -4,8 +4,6 @@
  *   per layer:  x += mixer(norm(x));  x += ffn(norm(x))
  *   logits = output(norm(x)) for the rows that ask
  * The additions ride on the next norm, so x is complete only where a norm or an observer looks at it.                     */
-#include <string.h>
-
 #include "engine/model/workspace.h"
 
 /* normed = rmsnorm(x += mixed) over all rows; mixed NULL before the first layer. */
@@ -36,22 +34,31 @@ static const weir_attention_watch *const *fill_watches(const weir_workspace *w, 
     return any ? w->watches : NULL;
 }
 
+/* What the residual stream is now, to whoever observes it. */
+static void show_rows(const weir_model *model, const weir_workspace *w, const weir_batch *batch, int64_t layer)
+{
+    if (batch->observe == NULL) return;
+    if (w->shown_rows != w->x)
+        weir_stream_copy(model->stream, w->shown_rows, w->x, (size_t)(batch->n_rows * model->shape.d_model) * sizeof(float));
+    batch->observe(batch->user, layer, w->shown_rows);
+}
+
 weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
     const int64_t d = model->shape.d_model, n = batch->n_rows;
     const float  *pending = NULL;
-    if (batch->observe != NULL) batch->observe(batch->user, -1, w->x);
+    show_rows(model, w, batch, -1);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         const weir_step    step = { .stream = model->stream,
-                                    .positions = w->positions,
+                                    .positions = w->near_positions,
                                     .n_kv = weir_fill_segments(w, model, batch, l),
                                     .kv = w->kv,
                                     .kv_owner = w->kv_owner,
                                     .rounds = w->rounds,
                                     .n_rounds = weir_fill_rounds(w, model, batch, l),
                                     .is_prompt = w->is_prompt,
-                                    .rope = model->rope,
+                                    .rope = model->near_rope,
                                     .n_rows = n,
                                     .n_segments = batch->n_segments,
                                     .normed = w->normed,
@@ -65,6 +72,7 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
                                     .carry = w->carry,
                                     .watches = fill_watches(w, batch),
                                     .lse = w->lse,
+                                    .shown_queries = w->shown_queries,
                                     .mass = w->mass };
         WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
         WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
@@ -75,7 +83,7 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
             WEIR_TRY(weir_add(model->stream,
                               &(weir_add_args){ .dst = w->x, .src = w->mixed, .n_rows = n, .dim = d, .dst_stride = d, .src_stride = d }));
             pending = NULL;
-            batch->observe(batch->user, i, w->x);
+            show_rows(model, w, batch, i);
         }
     }
     if (pending != NULL)
@@ -89,7 +97,8 @@ static weir_status run_output(const weir_model *model, weir_workspace *w, const 
 {
     const int64_t d = model->shape.d_model, v = model->shape.n_vocab, n = batch->n_logits;
     if (n == 0) return WEIR_OK;
-    for (int64_t i = 0; i < n; i++) memcpy(w->gathered + i * d, w->x + batch->logit_rows[i] * d, (size_t)d * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        weir_stream_copy(model->stream, w->gathered + i * d, w->x + batch->logit_rows[i] * d, (size_t)d * sizeof(float));
     WEIR_TRY(weir_rmsnorm(model->stream, &(weir_rmsnorm_args){ .dst = w->gathered,
                                                                .src = w->gathered,
                                                                .weight = model->output_norm,
@@ -111,16 +120,21 @@ static weir_status run_output(const weir_model *model, weir_workspace *w, const 
 
 static weir_status run(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
-    weir_fill_positions(w, batch);
-    WEIR_TRY(weir_embed(model->stream, &(weir_embed_args){ .dst = w->x,
+    const int64_t d = model->shape.d_model, v = model->shape.n_vocab;
+    weir_fill_positions(w, model, batch);
+    WEIR_TRY(weir_embed(model->stream, &(weir_embed_args){ .dst = w->shown_rows,
                                                            .table = model->embedding->data,
                                                            .ids = batch->tokens,
                                                            .n_rows = batch->n_rows,
-                                                           .dim = model->shape.d_model,
-                                                           .n_vocab = model->shape.n_vocab,
+                                                           .dim = d,
+                                                           .n_vocab = v,
                                                            .dtype = model->embedding->dtype }));
+    if (w->x != w->shown_rows) weir_stream_copy(model->stream, w->x, w->shown_rows, (size_t)(batch->n_rows * d) * sizeof(float));
     WEIR_TRY(weir_run_layers(model, w, batch));
-    return run_output(model, w, batch);
+    WEIR_TRY(run_output(model, w, batch));
+    if (w->logits != w->shown_logits)
+        weir_stream_copy(model->stream, w->shown_logits, w->logits, (size_t)(batch->n_logits * v) * sizeof(float));
+    return weir_stream_finish(model->stream);
 }
 
 weir_status weir_model_forward(const weir_model *model, weir_workspace *workspace, const weir_batch *batch, const float **logits,
@@ -132,6 +146,6 @@ weir_status weir_model_forward(const weir_model *model, weir_workspace *workspac
     WEIR_ASSERT(batch->source == NULL || workspace->limits.has_disk);
     const weir_status status = run(model, workspace, batch);
     if (status != WEIR_OK) return weir_error_set(error, status, "the forward pass failed: %s", weir_status_text(status));
-    *logits = workspace->logits;
+    *logits = workspace->shown_logits;
     return WEIR_OK;
 }

@@ -104,8 +104,10 @@ static weir_status resolve_rope(weir_model *model, weir_error *error)
     if (model->frequencies == NULL) model->frequencies = malloc((size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float));
     if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
     model->rope.frequencies = model->frequencies;
-    return weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory, model->rope_factors,
-                             error);
+    WEIR_TRY(weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory,
+                               model->rope_factors, error));
+    model->near_rope = model->rope;
+    return WEIR_OK;
 }
 
 weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch, weir_stream *stream,
@@ -179,15 +181,48 @@ static weir_status load_vector(const bound_vector *vector, float *dst, const cha
     return WEIR_OK;
 }
 
-static weir_status load_vectors(weir_model *model, weir_error *error)
+static weir_status load_vectors(weir_model *model, float *dst, weir_error *error)
 {
-    float *dst = model->vector_memory;
     for (size_t i = 0; i < model->n_vectors; i++) {
         const weir_tensor_directory *const directory = weir_model_directory_of(model, model->vectors[i].tensor);
         WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error));
         dst += (model->vectors[i].count + 15) / 16 * 16;
     }
     return WEIR_OK;
+}
+
+/* RoPE's frequencies for the kernels of a device; without one they read the host's. */
+static size_t near_frequency_bytes(const weir_model *model)
+{
+    return weir_stream_device(model->stream) != NULL ? (size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float) : 0;
+}
+
+/* They were read where the host reads them, which RoPE's factors are until here. */
+static weir_status move_vectors(weir_model *model, const float *from, weir_error *error)
+{
+    const size_t bytes = near_frequency_bytes(model);
+    weir_ledger_copy(model->ledger, model->vector_memory, from, model->vector_bytes);
+    for (size_t i = 0; i < model->n_vectors; i++) {
+        const float **const slot = model->vectors[i].slot;
+        *slot = (const float *)model->vector_memory + (*slot - from);
+    }
+    WEIR_TRY(weir_ledger_alloc_near(model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS, bytes, error));
+    weir_ledger_copy(model->ledger, model->near_frequencies, model->frequencies, bytes);
+    model->near_rope.frequencies = model->near_frequencies;
+    return WEIR_OK;
+}
+
+/* Norms, biases and RoPE. */
+static weir_status load_small(weir_model *model, weir_error *error)
+{
+    const bool   is_apart = weir_ledger_device(model->ledger) != NULL;
+    float *const vectors = is_apart ? calloc(1, model->vector_bytes + 1) : model->vector_memory;
+    if (vectors == NULL && model->vector_bytes > 0) return weir_error_set(error, WEIR_ENOMEM, "no memory for the model's vectors");
+    weir_status status = load_vectors(model, vectors, error);
+    if (status == WEIR_OK && model->rope_factors != NULL) status = resolve_rope(model, error);
+    if (status == WEIR_OK && is_apart) status = move_vectors(model, vectors, error);
+    if (is_apart) free(vectors);
+    return status;
 }
 
 static weir_status load_matrices(weir_model *model, weir_progress progress, void *user, weir_error *error)
@@ -201,7 +236,7 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
             .data = tensor->data, .n_out = matrix->weight.n_out, .n_in = matrix->weight.n_in, .dtype = tensor->dtype
         };
         if (progress != NULL) progress(user, done, model->weight_bytes);
-        const weir_status status = weir_weight_pack(&matrix->weight, model->stream, &source, dst, error);
+        const weir_status status = weir_weight_load(&matrix->weight, model->stream, &source, dst, error);
         if (status != WEIR_OK)
             return weir_error_prefix(error, status, "%s: tensor %s", weir_tensor_directory_path(weir_model_directory_of(model, tensor)),
                                      tensor->name);
@@ -218,11 +253,10 @@ weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progres
 {
     WEIR_ASSERT(model->ledger == NULL);
     model->ledger = ledger;
-    WEIR_TRY(weir_ledger_alloc(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error));
-    WEIR_TRY(weir_ledger_alloc(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error));
-    WEIR_TRY(load_vectors(model, error));
-    WEIR_TRY(load_matrices(model, progress, user, error));
-    return model->rope_factors != NULL ? resolve_rope(model, error) : WEIR_OK;
+    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error));
+    WEIR_TRY(load_small(model, error));
+    return load_matrices(model, progress, user, error);
 }
 
 void weir_model_close(weir_model *model)
@@ -230,8 +264,9 @@ void weir_model_close(weir_model *model)
     if (model == NULL) return;
     for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->matrices[i].weight);
     if (model->ledger != NULL) {
-        weir_ledger_free(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes);
-        weir_ledger_free(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes);
+        weir_ledger_free_near(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes);
+        weir_ledger_free_near(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes);
+        weir_ledger_free_near(model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS, near_frequency_bytes(model));
     }
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);
@@ -247,11 +282,11 @@ void weir_model_close(weir_model *model)
 
 const weir_shape *weir_model_shape(const weir_model *model) { return &model->shape; }
 const char       *weir_model_arch(const weir_model *model) { return model->arch->name; }
-size_t            weir_model_weight_bytes(const weir_model *model) { return model->weight_bytes + model->vector_bytes; }
-int64_t           weir_model_parameters(const weir_model *model) { return model->n_parameters; }
-bool              weir_model_tied(const weir_model *model) { return model->embedding == model->matrices[0].tensor; }
-int64_t           weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
-size_t            weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
+size_t  weir_model_weight_bytes(const weir_model *model) { return model->weight_bytes + model->vector_bytes + near_frequency_bytes(model); }
+int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
+bool    weir_model_tied(const weir_model *model) { return model->embedding == model->matrices[0].tensor; }
+int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
+size_t  weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
 
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
 {

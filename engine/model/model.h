@@ -104,7 +104,8 @@ typedef struct weir_workspace_limits {
     bool                has_disk; /* batches may have a source */
     bool                evicts; /* segments may have head_rows and be watched */
 } weir_workspace_limits;
-size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */
+size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without what lies near the kernels */
+size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */
 /* The scratch that the largest steps within these limits take; nothing is kept. */
 WEIR_MUST_CHECK weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits,
                                                    weir_error *error);

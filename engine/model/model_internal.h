@@ -43,11 +43,11 @@ struct weir_model {
     const weir_tensor *embedding;
     const weir_weight *output;
     const float       *output_norm, *rope_factors;
-    weir_rope_table    rope;
+    weir_rope_table    rope, near_rope; /* near_rope: where kernels read it */
     float             *frequencies;
 
     weir_ledger *ledger; /* of the memory below */
-    void        *weight_memory, *vector_memory;
+    void        *weight_memory, *vector_memory, *near_frequencies; /* owned, near the kernels; near_frequencies: with a device only */
     size_t       weight_bytes, vector_bytes;
     int64_t      kv_layers, recurrent_elements, n_parameters;
     int32_t      block_rows;

@@ -1,6 +1,7 @@
 /* engine/model/noise.c - KV rows of noise, for measuring depths that nobody computed. */
 #include "engine/model/noise.h"
 
+#include "engine/base/memory.h"
 #include "engine/model/workspace.h"
 
 /* rows [n_rows, width] of keys (side 0) or values (side 1) */
@@ -12,11 +13,11 @@ static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *ba
     }
 }
 
-static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l)
+static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l, float *rows)
 {
     const weir_shape *const shape = &model->shape;
     const int64_t           width = shape->n_kv_heads * shape->head_dim;
-    float *const k = w->scratch, *const v = k + batch->n_rows * width;
+    float *const k = rows, *const v = k + batch->n_rows * width;
     const weir_kv_pair format = weir_layer_format(batch->formats, l);
     fill_rows(k, w, batch, l->kv_index, 0, width);
     fill_rows(v, w, batch, l->kv_index, 1, width);
@@ -38,11 +39,13 @@ weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *works
 {
     weir_workspace *const w = workspace;
     WEIR_ASSERT(batch->n_rows >= 1 && batch->n_rows <= w->limits.rows && batch->n_segments <= w->limits.segments);
-    weir_fill_positions(w, batch);
-    for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        if (model->layers[i].kv_index < 0) continue;
-        const weir_status status = write_noise(model, w, batch, &model->layers[i]);
-        if (status != WEIR_OK) return weir_error_set(error, status, "noise cannot be written: %s", weir_status_text(status));
-    }
-    return WEIR_OK;
+    weir_fill_positions(w, model, batch);
+    const bool   is_apart = weir_stream_device(model->stream) != NULL; /* then the scratch is not the host's */
+    const size_t bytes = (size_t)(2 * batch->n_rows * model->shape.n_kv_heads * model->shape.head_dim) * sizeof(float);
+    float *const rows = is_apart ? weir_memory_take(bytes) : w->scratch;
+    weir_status  status = rows != NULL ? WEIR_OK : WEIR_ENOMEM;
+    for (int64_t i = 0; i < model->shape.n_layers && status == WEIR_OK; i++)
+        if (model->layers[i].kv_index >= 0) status = write_noise(model, w, batch, &model->layers[i], rows);
+    if (is_apart) weir_memory_give(rows);
+    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "noise cannot be written: %s", weir_status_text(status));
 }

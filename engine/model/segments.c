@@ -1,20 +1,21 @@
 /* engine/model/segments.c - a batch as one layer sees it: KV segments by heads of equal length, recurrent memory by rounds between snapshots. */
-#include <string.h>
-
 #include "engine/model/workspace.h"
 
-void weir_fill_positions(const weir_workspace *w, const weir_batch *batch)
+void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch)
 {
     for (int32_t i = 0; i < batch->n_segments; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
         w->is_prompt[i] = segment->is_prompt || segment->n_rows > 1;
         for (int32_t r = 0; r < segment->n_rows; r++) w->positions[segment->first_row + r] = segment->n_past + r;
     }
+    if (w->near_positions != w->positions)
+        weir_stream_copy(model->stream, w->near_positions, w->positions, (size_t)batch->n_rows * sizeof *w->positions);
 }
 
 /* Open rows of the pages that a segment writes to: the sequence's own are for the last of them, which it goes on with. Rows of the first page
  * that earlier steps wrote move out of them. Moves `table` and `rows` past what it used. */
-static void open_segment(weir_kv_segment *kv, void *const *own, size_t bytes, int64_t n_heads, void ***table, char **rows)
+static void open_segment(weir_stream *stream, weir_kv_segment *kv, void *const *own, size_t bytes, int64_t n_heads, void ***table,
+                         char **rows)
 {
     const int64_t first = kv->n_past / WEIR_PAGE_TOKENS, last = (kv->n_past + kv->n_rows - 1) / WEIR_PAGE_TOKENS;
     kv->open_pages = *table;
@@ -23,7 +24,7 @@ static void open_segment(weir_kv_segment *kv, void *const *own, size_t bytes, in
         void **const open = *table + h * kv->open_stride;
         for (int64_t p = 0; p < last - first; p++, *rows += bytes) open[p] = *rows;
         open[last - first] = own[h];
-        if (last > first && kv->n_past % WEIR_PAGE_TOKENS != 0) memcpy(open[0], own[h], bytes);
+        if (last > first && kv->n_past % WEIR_PAGE_TOKENS != 0) weir_stream_copy(stream, open[0], own[h], bytes);
     }
     *table += n_heads * kv->open_stride;
 }
@@ -67,7 +68,7 @@ int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model, con
                                           .n_heads = (int32_t)(end - first) };
             if (segment->watch != NULL && is_watched) keep_logits(&w->kv[n], segment->watch, first * group);
             if (open > 0 && segment->open != NULL)
-                open_segment(&w->kv[n], segment->open + head, open, end - first, &open_table, &open_rows);
+                open_segment(model->stream, &w->kv[n], segment->open + head, open, end - first, &open_table, &open_rows);
             n++;
         }
     }

@@ -61,40 +61,66 @@ static int64_t most_queries(const weir_model *model)
     return n;
 }
 
-/* Lays the arrays out from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
-static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
-{
-    const weir_workspace_limits *const limits = &w->limits;
-    const size_t                       rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
-    size_t                             at = 0;
+/* Arrays from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
 #define PLACE(field, count)                                                                                                                \
     do {                                                                                                                                   \
         if (base != NULL) w->field = (void *)(base + at);                                                                                  \
         at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;                                                                 \
     } while (0)
+
+/* What kernels alone read and write. */
+static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *base)
+{
+    const weir_workspace_limits *const limits = &w->limits;
+    const size_t                       rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
+    size_t                             at = 0;
     PLACE(x, rows * width);
     PLACE(normed, rows * width);
     PLACE(mixed, rows * width);
     PLACE(scratch, scratch_elements(model, limits));
     PLACE(gathered, (size_t)limits->logits * width);
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
+    PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
+    PLACE(carry, limits->has_disk ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim)) : 0);
+    PLACE(open_rows, open_pages(limits) * (size_t)model->shape.n_kv_heads * most_open_bytes(model, limits));
+    if (weir_stream_device(model->stream) != NULL) PLACE(near_positions, rows);
+    return at;
+}
+
+static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
+{
+    const weir_workspace_limits *const limits = &w->limits;
+    const bool                         has_device = weir_stream_device(model->stream) != NULL;
+    const size_t                       rows = (size_t)limits->rows, heads = (size_t)model->shape.n_kv_heads;
+    size_t                             at = 0;
     PLACE(positions, rows);
     PLACE(kv, most_kv_segments(model, limits));
     PLACE(kv_owner, most_kv_segments(model, limits));
     PLACE(warm, limits->has_disk ? most_kv_segments(model, limits) : 0);
     PLACE(watches, limits->evicts ? limits->segments : 0);
     PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
-    PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
-    PLACE(carry, limits->has_disk ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim)) : 0);
-    const size_t open = most_open_bytes(model, limits), heads = (size_t)model->shape.n_kv_heads;
-    PLACE(open_rows, open_pages(limits) * heads * open);
-    PLACE(open_table, open > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
+    PLACE(open_table, most_open_bytes(model, limits) > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
     PLACE(recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
     PLACE(rounds, WEIR_MAX_ROUNDS);
     PLACE(is_prompt, limits->segments);
     PLACE(copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
-#undef PLACE
+    PLACE(shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
+    PLACE(shown_logits, has_device ? (size_t)limits->logits * (size_t)model->shape.n_vocab : 0);
+    PLACE(shown_queries, has_device && limits->evicts ? rows * (size_t)(2 * model->shape.n_heads * model->shape.head_dim) : 0);
     return at;
+}
+#undef PLACE
+
+/* Without a device the host reads the arrays themselves. */
+static void lay_out_both(weir_workspace *w, const weir_model *model)
+{
+    (void)lay_out_near(w, model, w->near);
+    (void)lay_out(w, model, w->memory);
+    if (weir_stream_device(model->stream) != NULL) return;
+    w->near_positions = w->positions;
+    w->shown_rows = w->x;
+    w->shown_logits = w->logits;
+    w->shown_queries = NULL;
 }
 
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits)
@@ -103,10 +129,17 @@ size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits
     return lay_out(&measure, model, NULL) + sizeof measure;
 }
 
+size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_limits *limits)
+{
+    weir_workspace measure = { .limits = *limits };
+    return lay_out_near(&measure, model, NULL);
+}
+
 void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
-    weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, workspace->scratch_bytes);
+    weir_ledger_return(workspace->ledger, weir_ledger_near_tier(workspace->ledger), WEIR_ACCOUNT_ACTIVATIONS, workspace->scratch_bytes);
+    weir_ledger_free_near(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS, workspace->near_bytes);
     weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes);
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
 }
@@ -134,14 +167,14 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
         const weir_step    step = { .stream = model->stream,
-                                    .positions = w->positions,
+                                    .positions = w->near_positions,
                                     .kv = w->kv,
                                     .kv_owner = w->kv_owner,
                                     .n_kv = n_segments,
                                     .rounds = w->rounds,
                                     .n_rounds = 1,
                                     .is_prompt = w->is_prompt,
-                                    .rope = model->rope,
+                                    .rope = model->near_rope,
                                     .n_rows = n_rows,
                                     .n_segments = n_segments,
                                     .normed = w->normed,
@@ -208,13 +241,18 @@ static weir_status no_kernel(weir_status status, weir_error *error)
 weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_error *error)
 {
     weir_workspace w = { .limits = *limits };
-    void *const    memory = aligned_alloc(64, lay_out(&w, model, NULL));
-    if (memory == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
-    (void)lay_out(&w, model, memory);
-    const weir_status status = plan_scratch(bytes, model, &w);
-    free(memory);
-    return status == WEIR_OK ? WEIR_OK : no_kernel(status, error);
+    weir_status    status = WEIR_ENOMEM;
+    w.memory = aligned_alloc(64, lay_out(&w, model, NULL));
+    w.near = aligned_alloc(64, lay_out_near(&w, model, NULL));
+    if (w.memory != NULL && w.near != NULL) {
+        lay_out_both(&w, model);
+        status = plan_scratch(bytes, model, &w);
+        if (status != WEIR_OK) status = no_kernel(status, error);
+    } else
+        (void)weir_error_set(error, status, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
+    free(w.memory);
+    free(w.near);
+    return status;
 }
 
 static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
@@ -222,9 +260,9 @@ static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir
     size_t      bytes;
     weir_status status = plan_scratch(&bytes, model, w);
     if (status != WEIR_OK) return no_kernel(status, error);
-    WEIR_TRY(weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
+    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger), WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
     w->scratch_bytes = bytes;
-    status = weir_stream_reserve_bytes(model->stream, bytes);
+    status = weir_stream_reserve_planned(model->stream);
     return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "the system has no %zu bytes of scratch; lower batch.chunk", bytes);
 }
 
@@ -237,9 +275,11 @@ weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, w
     weir_workspace *const w = self;
     *w = (weir_workspace){ .ledger = ledger, .limits = *limits };
     w->bytes = lay_out(w, model, NULL);
+    w->near_bytes = lay_out_near(w, model, NULL);
     weir_status status = weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
+    if (status == WEIR_OK) status = weir_ledger_alloc_near(ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes, error);
     if (status == WEIR_OK) {
-        (void)lay_out(w, model, w->memory);
+        lay_out_both(w, model);
         status = take_scratch(w, model, error);
     }
     if (status != WEIR_OK) {

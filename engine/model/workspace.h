@@ -5,15 +5,16 @@
 enum { WEIR_MAX_ROUNDS = WEIR_BATCH_SNAPSHOTS + 1 };
 
 struct weir_workspace {
-    weir_ledger                 *ledger;
-    void                        *memory;
-    size_t                       bytes, scratch_bytes; /* of the memory; of the stream's scratch, charged here */
-    weir_workspace_limits        limits;
-    float                       *x, *normed, *mixed, *scratch, *gathered, *logits;
-    int32_t                     *positions;
-    weir_kv_segment             *kv, *warm;  /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
-    int32_t                     *kv_owner;
-    float                       *carry, *lse;
+    weir_ledger          *ledger;
+    void                 *memory, *near; /* near the kernels: what they alone read and write */
+    size_t                bytes, near_bytes, scratch_bytes; /* of the two; of the stream's scratch, charged here */
+    weir_workspace_limits limits;
+    float                *x, *normed, *mixed, *scratch, *gathered, *logits;
+    float           *shown_rows, *shown_logits, *shown_queries; /* for the host: x, logits, queries; with a device, else they are those */
+    int32_t         *positions, *near_positions;
+    weir_kv_segment *kv, *warm;  /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
+    int32_t         *kv_owner;
+    float           *carry, *lse;
     const weir_attention_watch **watches; /* [segments] */
     weir_attention_mass_segment *mass;
     char                        *open_rows;  /* [open_pages, n_kv_heads] of the layer with the largest */
@@ -30,7 +31,7 @@ weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
 size_t weir_open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sinks sinks);
 
 /* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows between snapshots. Both return how many there are. */
-void    weir_fill_positions(const weir_workspace *w, const weir_batch *batch);
+void    weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
 int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l);
 int32_t weir_fill_rounds(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l);
 

@@ -183,7 +183,7 @@ static void keep_rows(choice *c)
     const bool   is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
     float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_lend(prefix) : NULL;
     if (state != NULL) {
-        memcpy(state, sequence->recurrent, sequence->recurrent_bytes);
+        weir_ledger_copy(sequence->ledger, state, sequence->recurrent, sequence->recurrent_bytes);
         c->marks[n++] = (weir_prefix_mark){ end, state };
     }
     (void)weir_prefix_keep(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);

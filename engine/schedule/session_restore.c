@@ -210,6 +210,7 @@ static weir_status restore_file(weir_sessions *s, const char *path, const char *
 {
     weir_session_reader *reader = NULL;
     WEIR_TRY(weir_session_open(&reader, path, error));
+    weir_session_read_near(reader, s->service->ledger);
     (void)snprintf(s->own.name, sizeof s->own.name, "%s", name);
     const weir_session_header *const header = weir_session_header_of(reader);
     if (header->is_automatic) s->own.name[0] = '\0';

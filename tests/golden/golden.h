@@ -49,6 +49,7 @@ class Check {
 struct Counts {
     int                   passed = 0, failed = 0, skipped = 0;
     std::string           filter; /* only cases whose name holds this text */
+    std::string           device = "cpu"; /* kernels.device of the models */
     std::set<std::string> known;  /* files that some part has read or answered for */
 
     bool wants(const std::string &name) const { return filter.empty() || name.find(filter) != std::string::npos; }

@@ -1,5 +1,5 @@
 /* tests/golden/main.cc - bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR]: every case of the known formats found
- * below DIR. Real vocabularies and templates are not stored: realvocab/fetch.py gets them and prints the folder for --fetched. */
+ * below DIR; --device: models run there, as with kernels.device. Real vocabularies and templates are not stored: realvocab/fetch.py gets them and prints the folder for --fetched. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 int usage(const char *problem)
 {
-    fprintf(stderr, "%s\nusage: bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR]\n", problem);
+    fprintf(stderr, "%s\nusage: bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR] [--device NAME]\n", problem);
     return 2;
 }
 
@@ -99,6 +99,8 @@ int main(int argc, char **argv)
             folder = resolve(argv[++i]);
         else if (strcmp(argv[i], "--fetched") == 0 && i + 1 < argc)
             fetched = resolve(argv[++i]);
+        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
+            counts.device = argv[++i];
         else if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
             counts.filter = argv[++i];
         else

@@ -35,13 +35,14 @@ struct Open {
     const weir_shape &shape() const { return *weir_model_shape(weir_engine_model(engine)); }
 };
 
-weir_status open_model(Open *open, const std::string &path, weir_error *error)
+weir_status open_model(Open *open, const std::string &path, const std::string &device, weir_error *error)
 {
     static weir_config config;
     weir_config_default(&config);
     snprintf(config.model.path, sizeof config.model.path, "%s", path.c_str());
     snprintf(config.kernels.activations, sizeof config.kernels.activations, "f32");
     snprintf(config.kv.format, sizeof config.kv.format, "f32");
+    snprintf(config.kernels.device, sizeof config.kernels.device, "%s", device.c_str());
     config.batch.max_sequences = 1;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr };
     WEIR_TRY(weir_engine_open(&open->engine, &options, error));
@@ -85,20 +86,31 @@ weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one,
     return status;
 }
 
+/* Memory of the sequence, which may be the device's. */
+std::vector<float> read_memory(const Open &open, const void *memory, size_t n)
+{
+    std::vector<float> out(n);
+    weir_ledger_copy(weir_engine_ledger(open.engine), out.data(), memory, n * sizeof(float));
+    return out;
+}
+
 /* Keys or values of one layer as [T, G, hd], from the pages; pair-rotated keys are put back into half-split order. */
 std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, bool pairs)
 {
-    const weir_shape    &shape = open.shape();
-    const weir_kv_table &table = open.sequence.table;
-    const int64_t        hd = shape.head_dim, heads = shape.n_kv_heads, half = shape.rotary_dim / 2;
-    std::vector<float>   out;
+    const weir_shape                          &shape = open.shape();
+    const weir_kv_table                       &table = open.sequence.table;
+    const int64_t                              hd = shape.head_dim, heads = shape.n_kv_heads, half = shape.rotary_dim / 2;
+    std::vector<float>                         out;
+    std::map<const void *, std::vector<float>> pages;
     for (int64_t t = 0; t < table.n_rows; t++)
         for (int64_t g = 0; g < heads; g++)
             for (int64_t d = 0; d < hd; d++) {
-                const int64_t from = keys && pairs && d < 2 * half ? (d < half ? 2 * d : 2 * (d - half) + 1) : d;
-                const float *page = static_cast<const float *>(table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS]);
+                const int64_t     from = keys && pairs && d < 2 * half ? (d < half ? 2 * d : 2 * (d - half) + 1) : d;
+                const void *const place = table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS];
+                auto             &page = pages[place];
+                if (page.empty()) page = read_memory(open, place, weir_page_bytes(WEIR_F32, hd, hd) / sizeof(float));
                 const int64_t at = t % WEIR_PAGE_TOKENS;
-                out.push_back(page[keys ? weir_page_k(at, from, hd) : weir_page_v(at, hd, hd) + from]);
+                out.push_back(page[(size_t)(keys ? weir_page_k(at, from, hd) : weir_page_v(at, hd, hd) + from)]);
             }
     return out;
 }
@@ -114,7 +126,8 @@ std::vector<float> read_state(const Open &open, const weir_layer_memory &memory,
 {
     const weir_shape  &shape = open.shape();
     const int64_t      tiles = (shape.gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
-    const float *const state = open.sequence.recurrent + memory.state_offset;
+    const auto         all = read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
+    const float *const state = all.data() + memory.state_offset;
     std::vector<float> out;
     for (int64_t h = 0; h < shape.gdn_v_heads; h++)
         for (int64_t i = 0; i < shape.gdn_k_dim; i++)
@@ -129,7 +142,8 @@ std::vector<float> read_history(const Open &open, const weir_layer_memory &memor
 {
     const weir_shape  &shape = open.shape();
     const int64_t      qk = 2 * shape.gdn_k_heads * shape.gdn_k_dim, channels = qk + shape.gdn_v_heads * shape.gdn_v_dim;
-    const float *const history = open.sequence.recurrent + memory.history_offset;
+    const auto         all = read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
+    const float *const history = all.data() + memory.history_offset;
     std::vector<float> out;
     for (int64_t t = 0; t < shape.gdn_taps - 1; t++)
         for (int64_t c = 0; c < channels; c++) {
@@ -247,7 +261,7 @@ void run_weights(Case *c, const std::string &name, const json_t *document, const
     weir_error  error = {};
     std::string why;
     if (!c->want.tensors.open(golden, &why)) return counts->fail(name, why);
-    const weir_status status = open_model(&open, c->model, &error);
+    const weir_status status = open_model(&open, c->model, counts->device, &error);
     if (status == WEIR_EUNSUPPORTED) return counts->skip(name, error.text);
     c->prompt = c->want.tensors.integers("prompt.tokens");
     const json_t *const ids = json_object_get(document, "prompt_tokens");

@@ -54,7 +54,7 @@ TEST(GpuPlugin, MemoryCallsFailWithATextWhereThereIsNoDevice)
     EXPECT_EQ(plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_DEVICE, 100, text, sizeof text), WEIR_EDEVICE);
     EXPECT_EQ(memory, nullptr);
     EXPECT_NE(std::string(text), "");
-    plugin->free(0, nullptr);
+    plugin->free(0, WEIR_GPU_MEMORY_DEVICE, nullptr);
 }
 
 TEST(GpuPlugin, OpenGoesBackToTheCpuPolitely)

@@ -24,7 +24,8 @@ struct Device {
     std::string                                                     name;
     std::vector<const weir_kernel *>                                rows;
     weir_caps                                                       caps = {};
-    int                                                             omp_device, n_teams = 2;
+    weir_kernel_context                                             context = {};
+    int                                                             n_teams = 2;
     Allocator                                                       allocator = host_allocator();
     std::function<weir_status()>                                    synchronize = [] { return WEIR_OK; };
     std::function<void(void *dst, const void *src, size_t n_bytes)> copy = [](void *dst, const void *src, size_t n) {
@@ -40,7 +41,7 @@ Device linked_device()
     device.rows.assign(rows, rows + count);
     const bool images = omp_get_num_devices() > 0;
     device.name = images ? "offload images" : "emulated";
-    device.omp_device = images ? 0 : omp_get_initial_device();
+    device.context.omp_device = images ? 0 : omp_get_initial_device();
     return device;
 }
 
@@ -60,14 +61,19 @@ Device plugin_device(const char *path)
     device.rows.assign(rows, rows + count);
     device.name = gpu.probe.devices[0].name;
     device.caps.cuda_capability = gpu.probe.devices[0].capability;
-    device.omp_device = 0;
-    device.synchronize = [plugin] { return plugin->synchronize(0); };
-    device.copy = [plugin](void *dst, const void *src, size_t n) { (void)plugin->copy(0, dst, src, n); };
+    char   text[200] = "";
+    size_t free_bytes;
+    if (plugin->open(0, &device.context, &free_bytes, text, sizeof text) != WEIR_OK) {
+        std::printf("%s\n", text);
+        std::exit(2);
+    }
+    device.synchronize = [plugin] { return plugin->synchronize(0, nullptr, 0); };
+    device.copy = [plugin](void *dst, const void *src, size_t n) { (void)plugin->copy(0, dst, src, n, nullptr, 0); };
     device.allocator = { [plugin](size_t n) {
                             void *memory = nullptr;
                             return plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_SHARED, n, nullptr, 0) == WEIR_OK ? memory : nullptr;
                         },
-                         [plugin](void *memory) { plugin->free(0, memory); } };
+                         [plugin](void *memory) { plugin->free(0, WEIR_GPU_MEMORY_SHARED, memory); } };
     return device;
 }
 
@@ -75,7 +81,7 @@ struct Scratch { // freed with the builder's memory
     weir_kernel_context context = {};
     Scratch(const Device &device, const weir_kernel *row, const void *args, Builder &b)
     {
-        context.omp_device = device.omp_device;
+        context = device.context;
         context.n_threads = device.n_teams;
         context.scratch_bytes = row->scratch ? row->scratch(args) : 0;
         if (context.scratch_bytes > 0) context.scratch = b.bytes(context.scratch_bytes);

@@ -31,6 +31,14 @@ static const weir_attention_watch *watch_of(const weir_shape *shape, const weir_
     return step->watches != NULL && !has_window ? step->watches[sequence] : NULL;
 }
 
+/* So many elements of queries where the host can read them, until the next ones are asked for. */
+static const float *shown(const weir_step *step, const float *q, int64_t n)
+{
+    if (step->shown_queries == NULL) return q;
+    weir_stream_copy(step->stream, step->shown_queries, q, (size_t)n * sizeof *q);
+    return step->shown_queries;
+}
+
 /* q [n_rows, H, stride] of the sequences that want it, before it is turned. */
 static void keep_plain(const weir_shape *shape, const weir_block_options *options, const weir_step *step, const float *q, int64_t stride)
 {
@@ -38,10 +46,11 @@ static void keep_plain(const weir_shape *shape, const weir_block_options *option
     for (int64_t i = 0; i < step->n_kv; i++) {
         const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[i]);
         if (watch == NULL || watch->plain == NULL || step->kv[i].first_head > 0) continue;
+        const float *const rows =
+            shown(step, q + step->kv[i].first_row * shape->n_heads * stride, step->kv[i].n_rows * shape->n_heads * stride);
         for (int64_t r = 0; r < step->kv[i].n_rows; r++)
             for (int64_t h = 0; h < shape->n_heads; h++)
-                memcpy(watch->plain + (r * shape->n_heads + h) * shape->head_dim,
-                       q + ((step->kv[i].first_row + r) * shape->n_heads + h) * stride, bytes);
+                memcpy(watch->plain + (r * shape->n_heads + h) * shape->head_dim, rows + (r * shape->n_heads + h) * stride, bytes);
     }
 }
 
@@ -118,8 +127,9 @@ static weir_status show(const weir_shape *shape, const weir_block_options *optio
         if (watch == NULL) continue;
         if (weir_attention_watch_wants_mass(watch)) WEIR_TRY(find_mass(shape, step, watch, queries, first, end));
         if (watch->seen == NULL) continue; /* only planned */
-        watch->seen(watch->user, step->kv_layer, queries->q + step->kv[first].first_row * queries->row_stride, queries->row_stride,
-                    queries->head_stride);
+        const float *q = queries->q + step->kv[first].first_row * queries->row_stride;
+        q = shown(step, q, step->kv[first].n_rows * queries->row_stride);
+        watch->seen(watch->user, step->kv_layer, q, queries->row_stride, queries->head_stride);
     }
     return WEIR_OK;
 }

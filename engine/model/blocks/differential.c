@@ -59,7 +59,7 @@ static weir_status project_lambda(const weir_shape *shape, const weir_differenti
 {
     const int64_t d = shape->d_model;
     if (w->lambda == NULL) {
-        if (!weir_stream_is_planning(step->stream)) memset(lambda, 0, (size_t)(step->n_rows * shape->n_heads) * sizeof *lambda);
+        weir_stream_clear(step->stream, lambda, (size_t)(step->n_rows * shape->n_heads) * sizeof *lambda);
         return WEIR_OK;
     }
     return weir_matmul(step->stream,

@@ -7,8 +7,6 @@
  *   q, k, v = split(silu(conv(qkv)))
  *   S <- exp(g) S + beta k (v - S^T k)^T      o = S^T q          g = a_neg * softplus(a + dt),  beta = sigmoid(b)
  *   out = W_out (rmsnorm(o) * weight * silu(z))                                                                            */
-#include <string.h>
-
 #include "engine/model/block.h"
 
 typedef struct weights {
@@ -99,7 +97,8 @@ static weir_status run_round(const weir_shape *shape, const weir_block_options *
                                                                                 .qkv_stride = qkv_width(shape),
                                                                                 .ab_stride = shape->gdn_v_heads,
                                                                                 .tiled_heads = options->tiled_heads }));
-    for (int32_t c = 0; c < round->n_copies; c++) memcpy(round->copies[c].dst, round->copies[c].src, round->copies[c].bytes);
+    for (int32_t c = 0; c < round->n_copies; c++)
+        weir_stream_copy(step->stream, round->copies[c].dst, round->copies[c].src, round->copies[c].bytes);
     return WEIR_OK;
 }
 

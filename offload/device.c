@@ -1,0 +1,183 @@
+/* offload/device.c - names, the list of blocks, and what all kinds of devices share. */
+#include "offload/device.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "offload/device_internal.h"
+
+enum { MOST_NUMBER = 15 };
+
+/* Blocks, failure and protection: copies come from any thread. One lock for all devices, as there is one. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool number_of(const char *name, int *number)
+{
+    static const char prefix[] = "gpu:";
+    const size_t      n = sizeof prefix - 1;
+    if (strncmp(name, prefix, n) != 0 || !isdigit((unsigned char)name[n])) return false;
+    char      *end;
+    const long value = strtol(name + n, &end, 10);
+    *number = (int)value;
+    return *end == '\0' && value <= MOST_NUMBER;
+}
+
+weir_status weir_device_open(weir_device **out, const char *name, char *why, size_t why_bytes, weir_error *error)
+{
+    const bool is_auto = strcmp(name, "auto") == 0, is_checked = strcmp(name, "checked") == 0;
+    int        number = 0;
+    *out = NULL;
+    why[0] = '\0';
+    if (strcmp(name, "cpu") == 0) return WEIR_OK;
+    if (!is_auto && !is_checked && !number_of(name, &number))
+        return weir_error_set(error, WEIR_ECONFIG, "kernels.device = \"%.40s\": must be auto, cpu, or gpu:0 to gpu:%d", name, MOST_NUMBER);
+    weir_device *const device = calloc(1, sizeof *device);
+    if (device == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a device");
+    (void)snprintf(device->name, sizeof device->name, is_checked ? "checked" : "gpu:%d", number);
+    if (is_checked)
+        weir_device_open_checked(device);
+    else if (!weir_device_open_gpu(device, number, why, why_bytes)) {
+        free(device);
+        return WEIR_OK;
+    }
+    *out = device;
+    return WEIR_OK;
+}
+
+void weir_device_close(weir_device *device)
+{
+    if (device == NULL) return;
+    WEIR_ASSERT(device->n_blocks == 0); /* memory of the device is still held: whoever holds it would use it after this */
+    if (device->kind->close != NULL) device->kind->close(device);
+    free(device);
+}
+
+const char *weir_device_name(const weir_device *device) { return device->name; }
+const char *weir_device_title(const weir_device *device) { return device->title; }
+int         weir_device_capability(const weir_device *device) { return device->capability; }
+size_t      weir_device_memory_bytes(const weir_device *device) { return device->memory_bytes; }
+
+const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count)
+{
+    *count = device->n_kernels;
+    return device->kernels;
+}
+
+/* ---- failure ---------------------------------------------------------------------------------------------------- */
+void weir_device_fail(weir_device *device, const char *text)
+{
+    if (device->failure[0] == '\0') (void)snprintf(device->failure, sizeof device->failure, "%s: %s", device->name, text);
+}
+
+const char *weir_device_failure(const weir_device *device) { return device->failure[0] != '\0' ? device->failure : NULL; }
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+/* The first block that begins behind the address. */
+static size_t block_behind(const weir_device *device, const void *memory)
+{
+    size_t low = 0, high = device->n_blocks;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (device->blocks[middle].memory <= (const char *)memory)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool owns(const weir_device *device, const void *memory)
+{
+    const size_t at = block_behind(device, memory);
+    return at > 0 && (size_t)((const char *)memory - device->blocks[at - 1].memory) < device->blocks[at - 1].bytes;
+}
+
+bool weir_device_owns(const weir_device *device, const void *memory)
+{
+    (void)pthread_mutex_lock(&lock);
+    const bool is_own = owns(device, memory);
+    (void)pthread_mutex_unlock(&lock);
+    return is_own;
+}
+
+void *weir_device_alloc(weir_device *device, size_t bytes)
+{
+    void *memory = NULL;
+    if (bytes == 0) return NULL;
+    (void)pthread_mutex_lock(&lock);
+    if (device->failure[0] == '\0' && device->n_blocks < DEVICE_BLOCKS) memory = device->kind->alloc(device, bytes);
+    if (memory != NULL) {
+        const size_t at = block_behind(device, memory);
+        memmove(device->blocks + at + 1, device->blocks + at, (device->n_blocks++ - at) * sizeof *device->blocks);
+        device->blocks[at] = (device_block){ memory, bytes };
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return memory;
+}
+
+void weir_device_free(weir_device *device, void *memory, size_t bytes)
+{
+    if (memory == NULL) return;
+    (void)pthread_mutex_lock(&lock);
+    const size_t at = block_behind(device, memory);
+    WEIR_ASSERT(at > 0 && device->blocks[at - 1].memory == memory && device->blocks[at - 1].bytes == bytes);
+    memmove(device->blocks + at - 1, device->blocks + at, (device->n_blocks-- - at) * sizeof *device->blocks);
+    device->kind->free(device, memory, bytes);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void *weir_device_alloc_reachable(weir_device *device, size_t bytes)
+{
+    return bytes > 0 && device->failure[0] == '\0' ? device->kind->alloc_reachable(device, bytes) : NULL;
+}
+
+void weir_device_free_reachable(weir_device *device, void *memory, size_t bytes)
+{
+    if (memory != NULL) device->kind->free_reachable(device, memory, bytes);
+}
+
+/* ---- work ------------------------------------------------------------------------------------------------------- */
+void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (bytes > 0 && device->failure[0] == '\0') (void)device->kind->copy(device, dst, src, bytes);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void weir_device_clear(weir_device *device, void *memory, size_t bytes)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (bytes > 0 && device->failure[0] == '\0') (void)device->kind->clear(device, memory, bytes);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void weir_device_finish(weir_device *device)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (device->failure[0] == '\0') (void)device->kind->finish(device);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void weir_device_begin(weir_device *device)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (device->kind->begin != NULL) device->kind->begin(device);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void weir_device_end(weir_device *device)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (device->kind->end != NULL) device->kind->end(device);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void weir_device_context(const weir_device *device, weir_kernel_context *context)
+{
+    context->omp_device = device->context.omp_device;
+    context->cuda_stream = device->context.cuda_stream;
+    context->cublas = device->context.cublas;
+}

@@ -1,0 +1,102 @@
+/* offload/device_checked.c - the host as a device. Each block is a mapping of its own, without access but while a kernel or a copy runs; one that was freed
+ * stays mapped without access until the device closes, so whoever still reads it ends there. The smallest block is a page: a test's memory, not a user's. */
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/base/checked.h"
+#include "engine/base/machine_memory.h"
+#include "offload/device_internal.h"
+
+#define PAGE ((size_t)4096)
+
+static void protect(weir_device *device, int protection)
+{
+    for (size_t i = 0; i < device->n_blocks; i++) {
+        size_t rounded;
+        WEIR_ASSERT(weir_align_size(&rounded, device->blocks[i].bytes, PAGE) &&
+                    mprotect(device->blocks[i].memory, rounded, protection) == 0);
+    }
+}
+
+static void begin(weir_device *device)
+{
+    if (device->n_open++ == 0) protect(device, PROT_READ | PROT_WRITE);
+}
+
+static void end(weir_device *device)
+{
+    if (--device->n_open == 0) protect(device, PROT_NONE);
+}
+
+static void *take(weir_device *device, size_t bytes)
+{
+    size_t rounded;
+    if (!weir_align_size(&rounded, bytes, PAGE)) return NULL;
+    const int   protection = device->n_open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+    void *const memory = mmap(NULL, rounded, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+/* The bytes go back to the machine, the addresses do not. */
+static void give(weir_device *device, void *memory, size_t bytes)
+{
+    size_t rounded;
+    (void)device;
+    WEIR_ASSERT(weir_align_size(&rounded, bytes, PAGE));
+    WEIR_ASSERT(mmap(memory, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED);
+}
+
+static void *take_reachable(weir_device *device, size_t bytes)
+{
+    size_t rounded;
+    (void)device;
+    return weir_align_size(&rounded, bytes, DEVICE_ALIGNMENT) ? aligned_alloc(DEVICE_ALIGNMENT, rounded) : NULL;
+}
+
+static void give_reachable(weir_device *device, void *memory, size_t bytes)
+{
+    (void)device, (void)bytes;
+    free(memory);
+}
+
+static bool copy(weir_device *device, void *dst, const void *src, size_t bytes)
+{
+    begin(device);
+    memcpy(dst, src, bytes);
+    end(device);
+    return true;
+}
+
+static bool clear(weir_device *device, void *memory, size_t bytes)
+{
+    begin(device);
+    memset(memory, 0, bytes);
+    end(device);
+    return true;
+}
+
+static bool finish(weir_device *device)
+{
+    (void)device;
+    return true;
+}
+
+void weir_device_open_checked(weir_device *device)
+{
+    static const device_kind kind = { .alloc = take,
+                                      .free = give,
+                                      .alloc_reachable = take_reachable,
+                                      .free_reachable = give_reachable,
+                                      .copy = copy,
+                                      .clear = clear,
+                                      .finish = finish,
+                                      .begin = begin,
+                                      .end = end };
+    device->kind = &kind;
+    device->memory_bytes = weir_machine_memory("");
+    device->context.omp_device = omp_get_initial_device();
+    (void)snprintf(device->title, sizeof device->title, "this CPU, with memory apart");
+}

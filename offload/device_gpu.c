@@ -1,0 +1,96 @@
+/* offload/device_gpu.c - a GPU as a device: the plugin's table, and what it says when something fails. */
+#include <stdio.h>
+#include <string.h>
+
+#include "offload/device_internal.h"
+#include "offload/gpu_loader.h"
+
+static const weir_gpu_plugin *plugin_of(const weir_device *device) { return device->plugin; }
+
+static void *take_kind(weir_device *device, weir_gpu_memory kind, size_t bytes)
+{
+    void *memory = NULL;
+    char  text[160] = "";
+    if (plugin_of(device)->alloc(&memory, device->number, kind, bytes, text, sizeof text) == WEIR_EDEVICE) weir_device_fail(device, text);
+    return memory;
+}
+
+static bool clear(weir_device *device, void *memory, size_t bytes)
+{
+    char text[160] = "";
+    if (plugin_of(device)->clear(device->number, memory, bytes, text, sizeof text) == WEIR_OK) return true;
+    weir_device_fail(device, text);
+    return false;
+}
+
+static void *take(weir_device *device, size_t bytes)
+{
+    void *const memory = take_kind(device, WEIR_GPU_MEMORY_DEVICE, bytes);
+    return memory != NULL && clear(device, memory, bytes) ? memory : NULL;
+}
+
+static void give(weir_device *device, void *memory, size_t bytes)
+{
+    (void)bytes;
+    plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_DEVICE, memory);
+}
+
+static void *take_reachable(weir_device *device, size_t bytes) { return take_kind(device, WEIR_GPU_MEMORY_REACHABLE, bytes); }
+
+static void give_reachable(weir_device *device, void *memory, size_t bytes)
+{
+    (void)bytes;
+    plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_REACHABLE, memory);
+}
+
+static bool copy(weir_device *device, void *dst, const void *src, size_t bytes)
+{
+    char text[160] = "";
+    if (plugin_of(device)->copy(device->number, dst, src, bytes, text, sizeof text) == WEIR_OK) return true;
+    weir_device_fail(device, text);
+    return false;
+}
+
+static bool finish(weir_device *device)
+{
+    char text[160] = "";
+    if (plugin_of(device)->synchronize(device->number, text, sizeof text) == WEIR_OK) return true;
+    weir_device_fail(device, text);
+    return false;
+}
+
+static void close_gpu(weir_device *device) { plugin_of(device)->close(device->number); }
+
+bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why_bytes)
+{
+    static const device_kind kind = { .alloc = take,
+                                      .free = give,
+                                      .alloc_reachable = take_reachable,
+                                      .free_reachable = give_reachable,
+                                      .copy = copy,
+                                      .clear = clear,
+                                      .finish = finish,
+                                      .close = close_gpu };
+    weir_gpu                 gpu;
+    weir_error               error = { 0 };
+    char                     text[160] = "";
+    if (weir_gpu_open(&gpu, NULL, &error) != WEIR_OK) {
+        (void)snprintf(why, why_bytes, "%s", error.text);
+        return false;
+    }
+    if (number >= gpu.probe.n_devices) {
+        (void)snprintf(why, why_bytes, "there is no GPU %d: this machine has %d", number, (int)gpu.probe.n_devices);
+        return false;
+    }
+    if (gpu.plugin->open(number, &device->context, &device->memory_bytes, text, sizeof text) != WEIR_OK) {
+        (void)snprintf(why, why_bytes, "GPU %d cannot be used: %s", number, text);
+        return false;
+    }
+    device->kind = &kind;
+    device->plugin = gpu.plugin;
+    device->number = number;
+    device->capability = gpu.probe.devices[number].capability;
+    device->kernels = gpu.plugin->kernels(&device->n_kernels);
+    (void)snprintf(device->title, sizeof device->title, "%.63s", gpu.probe.devices[number].name);
+    return true;
+}

@@ -1,0 +1,44 @@
+/* offload/device_internal.h - what a kind of device brings to device.c. */
+#pragma once
+#include "offload/device.h"
+
+typedef struct device_kind {
+    /* Zero, aligned to 256; NULL: full. */
+    void *(*alloc)(weir_device *device, size_t bytes);
+    void (*free)(weir_device *device, void *memory, size_t bytes);
+    void *(*alloc_reachable)(weir_device *device, size_t bytes);
+    void (*free_reachable)(weir_device *device, void *memory, size_t bytes);
+    bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes); /* false: it failed, and said why with weir_device_fail */
+    bool (*clear)(weir_device *device, void *memory, size_t bytes);
+    bool (*finish)(weir_device *device);
+    void (*begin)(weir_device *device); /* NULL: nothing to do */
+    void (*end)(weir_device *device);
+    void (*close)(weir_device *device); /* NULL: nothing to do */
+} device_kind;
+
+enum { DEVICE_BLOCKS = 4096, DEVICE_ALIGNMENT = 256 };
+
+typedef struct device_block {
+    char  *memory;
+    size_t bytes;
+} device_block;
+
+struct weir_device {
+    const device_kind        *kind;
+    const weir_kernel *const *kernels;
+    size_t                    n_kernels, memory_bytes;
+    weir_kernel_context       context;
+    int                       capability, number;
+    const void               *plugin; /* weir_gpu_plugin of a GPU */
+    char                      name[16], title[64], failure[200]; /* failure[0] == 0: none */
+    device_block              blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
+    size_t                    n_blocks;
+    int                       n_open; /* checked: launches and copies that run now */
+};
+
+void weir_device_fail(weir_device *device, const char *text); /* the first one stays */
+
+/* device_checked.c */
+void weir_device_open_checked(weir_device *device);
+/* device_gpu.c: false: it cannot be used, `why` says it. */
+bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why_bytes);

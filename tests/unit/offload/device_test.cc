@@ -1,0 +1,231 @@
+// Devices without a GPU: names, the checked device's protection, and what a hand-over copies and leaves.
+#include "offload/device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "offload/hand_over.h"
+#include "offload/ledger.h"
+
+namespace {
+
+struct Close {
+    void operator()(weir_device *device) const { weir_device_close(device); }
+    void operator()(weir_hand_over *hand_over) const { weir_hand_over_close(hand_over); }
+    void operator()(weir_ledger *ledger) const { weir_ledger_close(ledger); }
+};
+using Device = std::unique_ptr<weir_device, Close>;
+
+Device checked()
+{
+    weir_device *device = nullptr;
+    weir_error   error = {};
+    char         why[320];
+    EXPECT_EQ(weir_device_open(&device, "checked", why, sizeof why, &error), WEIR_OK) << error.text;
+    return Device(device);
+}
+
+template <typename T> std::vector<T> read(weir_device *device, const T *from, size_t n)
+{
+    std::vector<T> out(n);
+    weir_device_copy(device, out.data(), from, n * sizeof(T));
+    return out;
+}
+
+TEST(DeviceName, IsCpuAutoOrAGpu)
+{
+    for (const char *name : { "gpu", "gpu:", "gpu:x", "gpu:1x", "gpu:-1", "gpu:16", "cuda:0", "" }) {
+        weir_device *device = nullptr;
+        weir_error   error = {};
+        char         why[320];
+        EXPECT_EQ(weir_device_open(&device, name, why, sizeof why, &error), WEIR_ECONFIG) << name;
+        EXPECT_NE(std::string(error.text).find("gpu:0"), std::string::npos) << error.text;
+    }
+}
+
+TEST(DeviceName, WithoutAGpuTheHostDoesTheWorkAndTheReasonIsSaid)
+{
+    for (const char *name : { "auto", "gpu:0", "gpu:15" }) {
+        weir_device *device = nullptr;
+        weir_error   error = {};
+        char         why[320];
+        ASSERT_EQ(weir_device_open(&device, name, why, sizeof why, &error), WEIR_OK) << error.text;
+        const Device held(device);
+        if (device == nullptr) EXPECT_STRNE(why, "") << name;
+    }
+    weir_device *device = nullptr;
+    weir_error   error = {};
+    char         why[320] = "?";
+    ASSERT_EQ(weir_device_open(&device, "cpu", why, sizeof why, &error), WEIR_OK);
+    EXPECT_EQ(device, nullptr);
+    EXPECT_STREQ(why, "");
+}
+
+TEST(CheckedDevice, MemoryIsZeroAndReachedByCopies)
+{
+    const Device device = checked();
+    float *const memory = static_cast<float *>(weir_device_alloc(device.get(), 10000 * sizeof(float)));
+    ASSERT_NE(memory, nullptr);
+    EXPECT_EQ(read(device.get(), memory, 10000), std::vector<float>(10000));
+    const std::vector<float> values = { 1, 2, 3 };
+    weir_device_copy(device.get(), memory + 5000, values.data(), 12);
+    EXPECT_EQ(read(device.get(), memory + 5000, 3), values);
+    weir_device_clear(device.get(), memory + 5001, 4);
+    EXPECT_EQ(read(device.get(), memory + 5000, 3), (std::vector<float>{ 1, 0, 3 }));
+    EXPECT_TRUE(weir_device_owns(device.get(), memory));
+    EXPECT_TRUE(weir_device_owns(device.get(), memory + 9999));
+    EXPECT_FALSE(weir_device_owns(device.get(), memory + 10000));
+    EXPECT_FALSE(weir_device_owns(device.get(), values.data()));
+    weir_device_free(device.get(), memory, 10000 * sizeof(float));
+    EXPECT_FALSE(weir_device_owns(device.get(), memory));
+}
+
+TEST(CheckedDeviceDeathTest, TheHostMayNotTouchItsMemory)
+{
+    const Device device = checked();
+    float *const memory = static_cast<float *>(weir_device_alloc(device.get(), 64));
+    EXPECT_DEATH({ *(volatile float *)memory = 1; }, "");
+    EXPECT_DEATH({ (void)*(volatile float *)memory; }, "");
+    weir_device_begin(device.get());
+    *memory = 1; /* as a kernel does */
+    weir_device_end(device.get());
+    EXPECT_EQ(read(device.get(), memory, 1)[0], 1);
+    weir_device_free(device.get(), memory, 64);
+    weir_device_begin(device.get());
+    EXPECT_DEATH({ (void)*(volatile float *)memory; }, ""); /* nor a kernel, once it was freed */
+    weir_device_end(device.get());
+}
+
+TEST(CheckedDeviceDeathTest, ClosesOnlyWhenAllWasFreed)
+{
+    EXPECT_DEATH(
+        {
+            weir_device *const device = checked().release();
+            (void)weir_device_alloc(device, 64);
+            weir_device_close(device);
+        },
+        "n_blocks == 0");
+}
+
+TEST(NearMemory, IsChargedToTheDeviceAndRefusedPastItsCap)
+{
+    const Device device = checked();
+    weir_ledger *opened = nullptr;
+    const size_t caps[WEIR_TIER_COUNT] = { 1000, 8192, 0 };
+    weir_error   error = {};
+    void        *memory = nullptr, *more = nullptr;
+    ASSERT_EQ(weir_ledger_open(&opened, caps), WEIR_OK);
+    const std::unique_ptr<weir_ledger, Close> ledger(opened);
+    weir_ledger_use_device(opened, device.get());
+    ASSERT_EQ(weir_ledger_alloc_near(opened, &memory, WEIR_ACCOUNT_KV, 8000, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(weir_ledger_used(opened, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV), 8000u);
+    EXPECT_EQ(weir_ledger_total(opened, WEIR_TIER_HOST), 0u);
+    EXPECT_EQ(weir_ledger_alloc_near(opened, &more, WEIR_ACCOUNT_KV, 200, &error), WEIR_EFULL);
+    EXPECT_NE(std::string(error.text).find("memory.device"), std::string::npos) << error.text;
+    weir_ledger_free_near(opened, memory, WEIR_ACCOUNT_KV, 8000);
+    EXPECT_EQ(weir_ledger_total(opened, WEIR_TIER_DEVICE), 0u);
+}
+
+/* ---- hand-overs -------------------------------------------------------------------------------------------------- */
+struct Handed {
+    Device                                 device = checked();
+    std::unique_ptr<weir_hand_over, Close> hand_over;
+    Handed()
+    {
+        weir_hand_over *opened = nullptr;
+        EXPECT_EQ(weir_hand_over_open(&opened, device.get()), WEIR_OK);
+        hand_over.reset(opened);
+    }
+    const void *begin(weir_op op, const void *args, weir_status expected = WEIR_OK)
+    {
+        const void *out = nullptr;
+        EXPECT_EQ(weir_hand_over_begin(hand_over.get(), op, args, &out), expected);
+        return out;
+    }
+};
+
+TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
+{
+    Handed             h;
+    float *const       page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    float *const       rows = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    void              *pages[] = { page, page, page, nullptr, nullptr, page, page, page, nullptr, nullptr };
+    weir_kv_segment    segment = {};
+    weir_kv_write_args args = {};
+    segment.pages = pages, segment.page_stride = 5, segment.n_past = 130, segment.n_rows = 3;
+    args.k = rows, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 2, args.key_dim = args.value_dim = 4;
+    args.k_stride = args.v_stride = 8;
+    std::vector<float> v(3 * 8, 7.0f);
+    args.v = v.data();
+    const auto *const there = static_cast<const weir_kv_write_args *>(h.begin(WEIR_OP_KV_WRITE, &args));
+    ASSERT_NE(there, nullptr);
+    EXPECT_EQ(there->k, rows);
+    EXPECT_TRUE(weir_device_owns(h.device.get(), there->v)); /* the host's rows came along */
+    EXPECT_EQ(read(h.device.get(), there->v, v.size()), v);
+    ASSERT_NE(there->segments, &segment);
+    const weir_kv_segment copy = there->segments[0];
+    EXPECT_EQ(copy.page_stride, 3); /* pages that rows are in, side by side */
+    for (int i = 0; i < 6; i++) EXPECT_EQ(copy.pages[i], page);
+    segment.n_rows = 0;
+    pages[0] = nullptr; /* the caller may go on at once */
+    EXPECT_EQ(there->segments[0].n_rows, 3);
+    EXPECT_EQ(copy.pages[0], page);
+    weir_hand_over_end(h.hand_over.get());
+    weir_device_free(h.device.get(), page, 4096);
+    weir_device_free(h.device.get(), rows, 4096);
+}
+
+TEST(HandOver, BringsBackWhatTheOpWrites)
+{
+    Handed             h;
+    float *const       page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    void              *pages[] = { page };
+    std::vector<float> k(5 * 6, -1.0f);
+    weir_kv_segment    segment = {};
+    weir_kv_read_args  args = {};
+    segment.pages = pages, segment.n_rows = 5;
+    args.k = k.data(), args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1, args.key_dim = args.value_dim = 4,
+    args.k_stride = 6;
+    const auto *const        there = static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
+    const std::vector<float> row = { 1, 2, 3, 4 };
+    weir_device_copy(h.device.get(), there->k + 12, row.data(), 16);
+    weir_hand_over_end(h.hand_over.get());
+    EXPECT_EQ(std::vector<float>(k.begin() + 12, k.begin() + 16), row);
+    EXPECT_EQ(k[0], -1.0f); /* and what it left alone is as it was */
+    EXPECT_EQ(k[16], -1.0f);
+    weir_device_free(h.device.get(), page, 4096);
+}
+
+TEST(HandOver, RefusesArraysOfAStepThatAreTheHosts)
+{
+    Handed        h;
+    float         x[4] = {};
+    weir_add_args args = {};
+    args.dst = x, args.src = x, args.n_rows = 1, args.dim = 4;
+    (void)h.begin(WEIR_OP_ADD, &args, WEIR_EINVAL);
+}
+
+TEST(HandOver, GrowsAndWaitsWhereTheRingEnds)
+{
+    Handed       h;
+    float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    for (const int n : { 1, 3000, 20000, 5 }) {
+        std::vector<void *> pages((size_t)n, page);
+        weir_kv_segment     segment = {};
+        weir_kv_read_args   args = {};
+        float              *k = page;
+        segment.pages = pages.data(), segment.n_past = n * 64 - 1, segment.n_rows = 1;
+        args.k = k, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1, args.key_dim = args.k_stride = 4;
+        for (int i = 0; i < 40; i++) {
+            const auto *const there = static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
+            ASSERT_EQ(there->segments[0].pages[n - 1], page);
+            weir_hand_over_end(h.hand_over.get());
+        }
+    }
+    weir_device_free(h.device.get(), page, 4096);
+}
+
+}  // namespace
