@@ -30,7 +30,7 @@ typedef enum weir_gpu_memory {
 
 typedef struct weir_gpu_plugin {
     uint32_t    abi;  /* first, for ever: WEIR_GPU_PLUGIN_ABI */
-    const char *name; /* "cuda-sm_90" */
+    const char *name; /* "cuda" */
     /* Looks at the machine; never fails, never prints. The calls below need n_devices > 0. */
     void (*probe)(weir_gpu_probe *out);
     /* ENOMEM when the device is full, EDEVICE with the runtime's text in `text` (may be NULL) otherwise. */
