@@ -27,8 +27,8 @@ pack() {
     strip --strip-unneeded "$dir"/*.so* "$dir/weir" "$dir/golden_runner" "$dir/gpu_parity" 2>/dev/null || true
     # The offload runtime needs LLVM, and LLVM needs ICU and Z3: 150 MiB that travel compressed.
     (cd "$dir" && tar -cf - ./*.so* weir golden_runner | xz -T0 -6 >libraries.tar.xz && rm -f ./*.so* weir golden_runner)
-    # Without what no device computes: tokenizers, templates, and the sources of the runner.
-    tar -C "$root/tests" --exclude='golden/text' --exclude='golden/realvocab*' --exclude='*.cc' --exclude='*.h' -cf - golden | xz -T0 -6 >"$dir/golden.tar.xz"
+    # Without what no device computes: tokenizers, templates, the codecs of pages, and the sources of the runner.
+    tar -C "$root/tests" --exclude='golden/text' --exclude='golden/kv' --exclude='golden/realvocab*' --exclude='*.cc' --exclude='*.h' -cf - golden | xz -T0 -6 >"$dir/golden.tar.xz"
     local size
     size=$(du -sm "$dir" | cut -f1)
     echo "packed $dir: $size MiB"
