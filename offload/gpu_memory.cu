@@ -15,15 +15,26 @@ static weir_status status_of(cudaError_t error, char *text, size_t text_bytes)
 
 extern "C" {
 
-void weir_gpu_memory_probe(weir_gpu_probe *out)
+void weir_gpu_memory_facts(weir_gpu_facts *out)
 {
-    int count = 0;
-    if (status_of(cudaGetDeviceCount(&count), out->reason, sizeof out->reason) != WEIR_OK) return;
-    if (count == 0) snprintf(out->reason, sizeof out->reason, "the CUDA runtime sees no device");
+    memset(out, 0, sizeof *out);
+    (void)cudaDriverGetVersion(&out->driver_version); /* 0 without a driver */
+    (void)cudaRuntimeGetVersion(&out->runtime_version);
+    int               count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (status_of(error, out->text, sizeof out->text) != WEIR_OK) {
+        out->cuda = error == cudaErrorInsufficientDriver ? WEIR_GPU_CUDA_DRIVER_OLD
+                    : error == cudaErrorNoDevice         ? WEIR_GPU_CUDA_NO_DEVICE
+                                                         : WEIR_GPU_CUDA_FAILED;
+        return;
+    }
     for (int i = 0; i < count && i < WEIR_GPU_MAX_DEVICES; i++) {
         cudaDeviceProp properties;
-        if (status_of(cudaGetDeviceProperties(&properties, i), out->reason, sizeof out->reason) != WEIR_OK) break;
-        weir_gpu_device *device = &out->devices[out->n_devices++];
+        if (status_of(cudaGetDeviceProperties(&properties, i), out->text, sizeof out->text) != WEIR_OK) {
+            if (i == 0) out->cuda = WEIR_GPU_CUDA_FAILED;
+            return;
+        }
+        weir_gpu_device *device = &out->devices[out->n_cuda++];
         snprintf(device->name, sizeof device->name, "%.63s", properties.name);
         device->capability = properties.major * 10 + properties.minor;
         device->memory_bytes = properties.totalGlobalMem;

@@ -1,24 +1,24 @@
-/* offload/gpu_plugin.c - the one symbol of libweir_gpu.so. A device counts only when CUDA and OpenMP both see it. */
+/* offload/gpu_plugin.c - the entry of libweir_gpu.so. A device counts only when CUDA and OpenMP both see it. */
 #include "offload/gpu_plugin.h"
 
 #include <omp.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "offload/device_table.h"
+#include "offload/gpu_images.h"
 #include "offload/gpu_memory.h"
+#include "offload/gpu_probe.h"
 
 static void probe(weir_gpu_probe *out)
 {
-    memset(out, 0, sizeof *out);
-    weir_gpu_memory_probe(out);
-    const int omp_devices = omp_get_num_devices();
-    if (out->n_devices <= omp_devices) return;
-    snprintf(
-        out->reason, sizeof out->reason,
-        "CUDA sees %d devices, OpenMP %d: the offload runtime opens libcuda.so (not .so.1), so that name must exist on the library path",
-        out->n_devices, omp_devices);
-    out->n_devices = omp_devices;
+    static const int archs[] = { WEIR_GPU_ARCHS };
+    weir_gpu_facts   facts;
+    weir_gpu_memory_facts(&facts);
+    if (facts.cuda == WEIR_GPU_CUDA_OK &&
+        facts.n_cuda > 0) { /* libomptarget costs 20 ms and looks for the driver: only where there is one */
+        facts.images_failed = weir_gpu_images_register();
+        facts.n_openmp = facts.images_failed ? 0 : omp_get_num_devices();
+    }
+    weir_gpu_probe_explain(out, &facts, archs, sizeof archs / sizeof archs[0]);
 }
 
 __attribute__((visibility("default"))) const weir_gpu_plugin *weir_gpu_plugin_entry(void);
@@ -26,7 +26,7 @@ const weir_gpu_plugin                                        *weir_gpu_plugin_en
 {
     static const weir_gpu_plugin plugin = {
         .abi = WEIR_GPU_PLUGIN_ABI,
-        .name = "cuda-sm_90",
+        .name = "cuda",
         .probe = probe,
         .open = weir_gpu_memory_open,
         .close = weir_gpu_memory_close,

@@ -31,7 +31,7 @@ typedef enum weir_gpu_memory {
 
 typedef struct weir_gpu_plugin {
     uint32_t    abi;  /* first, for ever: WEIR_GPU_PLUGIN_ABI */
-    const char *name; /* "cuda-sm_90" */
+    const char *name; /* "cuda" */
     /* Looks at the machine; never fails, never prints. The calls below need n_devices > 0. */
     void (*probe)(weir_gpu_probe *out);
     /* Fills what kernels are launched with: the device, its stream, its library of products (NULL: not there). */

@@ -77,7 +77,7 @@ bool aligned(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto *args = static_cast<const weir_rmsnorm_args *>(op_args);
-    if (caps->cuda_capability < 90) return "built for sm_90";
+    if (caps->cuda_capability < 80) return "needs sm_80";
     if (args->dim <= 0 || args->dim % kVector != 0) return "dim % 4 != 0";
     if (args->dim > 16384) return "dim > 16384";
     if (!aligned(args->dst) || !aligned(args->src) || !aligned(args->weight) || !aligned(args->add)) return "arrays not 16-byte aligned";
@@ -116,5 +116,5 @@ using namespace weir_cuda_rmsnorm;
 /* Tolerance: as the single source, and rsqrtf's 2 units in the last place. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rmsnorm;
-const weir_kernel weir_kernel_cuda_rmsnorm = { WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm.sm_90", 1e-7, 2e-6, reject, nullptr, run };
+const weir_kernel weir_kernel_cuda_rmsnorm = { WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm", 1e-7, 2e-6, reject, nullptr, run };
 }

@@ -1,38 +1,53 @@
 #!/bin/bash
-# tests/gpu/check.sh - parity and benches of the GPU plugin on a machine that has a GPU and nothing else of ours.
+# tests/gpu/check.sh - the GPU plugin and the engine on a machine that has a GPU, Python and nothing of ours; prints ONE JSON object (check.py).
 #
-#   check.sh --pack DIR    here: build, and collect binaries and runtimes in DIR (under 64 MiB)
-#   DIR/check.sh           there: run; exit code 0 when every row agrees with ref. At most 8 minutes.
+#   check.sh --pack DIR                      here: build, and collect binaries, runtimes and goldens in DIR (under 64 MiB)
+#   DIR/check.sh [--no-engine] [MODEL...]    there: exit code 0 when every row agrees with ref, and the engine with itself. At most 8 minutes.
 set -euo pipefail
 
+build() {
+    bazel build --config=cpu //engine:weir //tests/golden:run
+    cp -L .bazel/bin/engine/cli/weir "$1/weir"
+    cp -L .bazel/bin/tests/golden/run "$1/golden_runner"
+    bazel build --config=gpu //offload:weir_gpu //tests/gpu:gpu_parity
+    cp -L .bazel/bin/tests/gpu/gpu_parity .bazel/bin/offload/libweir_gpu.so "$1"
+}
+
 pack() {
-    local dir=$1 root
+    local dir root
+    mkdir -p "$1"
+    dir=$(realpath "$1")
     root=$(cd "$(dirname "$0")/../.." && pwd)
-    mkdir -p "$dir"
-    (cd "$root" && bazel build --config=gpu //offload:weir_gpu //tests/gpu:gpu_parity)
-    install -m 755 "$root/.bazel/bin/tests/gpu/gpu_parity" "$root/.bazel/bin/offload/libweir_gpu.so" "$0" "$dir"
-    # Everything the two need that a bare machine may lack; the C library stays the machine's.
-    { ldd "$dir/gpu_parity"; ldd "$dir/libweir_gpu.so"; } | awk '$3 ~ /^\// { print $3 }' | sort -u |
+    (cd "$root" && build "$dir")
+    chmod u+w "$dir"/*
+    install -m 755 "$0" "$root/tests/gpu/check.py" "$root/tests/gpu/cost_model.py" "$dir"
+    # Everything that a bare machine may lack; the C library stays the machine's.
+    { for program in gpu_parity libweir_gpu.so weir golden_runner; do ldd "$dir/$program"; done; } | awk '$3 ~ /^\// { print $3 }' | sort -u |
         grep -Ev '/(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so' | while read -r library; do install -m 644 "$library" "$dir"; done
-    strip --strip-unneeded "$dir"/*.so* 2>/dev/null || true
+    strip --strip-unneeded "$dir"/*.so* "$dir/weir" "$dir/golden_runner" "$dir/gpu_parity" 2>/dev/null || true
     # The offload runtime needs LLVM, and LLVM needs ICU and Z3: 150 MiB that travel compressed.
-    (cd "$dir" && tar -cf - ./*.so* | xz -T0 -6 >libraries.tar.xz && rm -f ./*.so*)
-    echo "packed $dir: $(du -sm "$dir" | cut -f1) MiB"
+    (cd "$dir" && tar -cf - ./*.so* weir golden_runner | xz -T0 -6 >libraries.tar.xz && rm -f ./*.so* weir golden_runner)
+    # Without what no device computes: tokenizers, templates, the codecs of pages, and the sources of the runner.
+    tar -C "$root/tests" --exclude='golden/text' --exclude='golden/kv' --exclude='golden/realvocab*' --exclude='*.cc' --exclude='*.h' -cf - golden | xz -T0 -6 >"$dir/golden.tar.xz"
+    local size
+    size=$(du -sm "$dir" | cut -f1)
+    echo "packed $dir: $size MiB"
+    [ "$size" -lt 64 ]
 }
 
 run() {
     local from dir
     from=$(cd "$(dirname "$0")" && pwd)
     dir=$(mktemp -d)
-    tar -xJf "$from/libraries.tar.xz" -C "$dir" 2>/dev/null ||
-        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$from/libraries.tar.xz" "$dir"
-    # The offload runtime opens libcuda.so; drivers often bring only libcuda.so.1.
-    local driver
-    driver=$(ldconfig -p | awk '/libcuda\.so\.1 / { print $NF; exit }')
-    if [ -n "$driver" ]; then ln -sf "$driver" "$dir/libcuda.so"; fi
-    export LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} OMP_TARGET_OFFLOAD=MANDATORY
-    timeout 240 "$from/gpu_parity" "$dir/libweir_gpu.so"
-    timeout 220 "$from/gpu_parity" "$dir/libweir_gpu.so" --bench
+    # shellcheck disable=SC2064 # the folder of now
+    trap "rm -rf '$dir'" EXIT
+    for archive in libraries golden; do
+        tar -xJf "$from/$archive.tar.xz" -C "$dir" 2>/dev/null ||
+            python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$from/$archive.tar.xz" "$dir"
+    done
+    cp "$from/gpu_parity" "$from/check.py" "$from/cost_model.py" "$dir"
+    export LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} OMP_TARGET_OFFLOAD=MANDATORY PYTHONDONTWRITEBYTECODE=1
+    python3 "$dir/check.py" "$dir" "$@"
 }
 
-if [ "${1:-}" = --pack ]; then pack "${2:?check.sh --pack DIR}"; else run; fi
+if [ "${1:-}" = --pack ]; then pack "${2:?check.sh --pack DIR}"; else run "$@"; fi
