@@ -5,9 +5,8 @@
  * shuffle tree per warp and one barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
  *
  * Threads per row depend on dim alone: a row's order of summation is the same in every batch. */
-#include <cuda_runtime.h>
-
 #include "kernels/abi/ops.h"
+#include "kernels/cuda/cuda.h"
 
 namespace weir_cuda_rmsnorm {
 
@@ -77,7 +76,7 @@ bool aligned(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto *args = static_cast<const weir_rmsnorm_args *>(op_args);
-    if (caps->cuda_capability < 90) return "built for sm_90";
+    if (caps->cuda_capability < 80) return "needs sm_80";
     if (args->dim <= 0 || args->dim % kVector != 0) return "dim % 4 != 0";
     if (args->dim > 16384) return "dim > 16384";
     if (!aligned(args->dst) || !aligned(args->src) || !aligned(args->weight) || !aligned(args->add)) return "arrays not 16-byte aligned";
@@ -88,7 +87,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
 template <int THREADS, int ROWS, int KEPT> void launch(const weir_rmsnorm_args &args, cudaStream_t stream)
 {
     const int64_t units = args.n_rows * args.n_groups;
-    rmsnorm<THREADS, ROWS, KEPT><<<(unsigned)((units + ROWS - 1) / ROWS), THREADS * ROWS, 0, stream>>>(args);
+    WEIR_LAUNCH((rmsnorm<THREADS, ROWS, KEPT>), (unsigned)((units + ROWS - 1) / ROWS), THREADS * ROWS, 0, stream, args);
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
@@ -116,5 +115,5 @@ using namespace weir_cuda_rmsnorm;
 /* Tolerance: as the single source, and rsqrtf's 2 units in the last place. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rmsnorm;
-const weir_kernel weir_kernel_cuda_rmsnorm = { WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm.sm_90", 1e-7, 2e-6, reject, nullptr, run };
+const weir_kernel weir_kernel_cuda_rmsnorm = { WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm", 1e-7, 2e-6, reject, nullptr, run };
 }

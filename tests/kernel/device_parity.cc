@@ -2,7 +2,7 @@
 // x86 images, or a GPU through its plugin (first argument: the plugin's file). No test framework: this runs on bare machines.
 //
 // --bench times the rows instead, --case TEXT keeps the cases whose names hold TEXT, --row TEXT the rows, --teams N sets how many teams run
-// at a time where the host plays the device. Exit code 0: all agree.
+// at a time where the host plays the device, --capability N is what the rows are told of the GPU that it plays. Exit code 0: all agree.
 #include <omp.h>
 
 #include <algorithm>
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 {
     const char *plugin = nullptr, *row = nullptr, *part = nullptr;
     bool        timed = false;
-    int         teams = 2;
+    int         teams = 2, capability = 0;
     for (int i = 1; i < argc; i++) {
         if (!std::strcmp(argv[i], "--bench"))
             timed = true;
@@ -179,10 +179,13 @@ int main(int argc, char **argv)
             row = argv[++i];
         else if (!std::strcmp(argv[i], "--teams") && i + 1 < argc)
             teams = std::atoi(argv[++i]);
+        else if (!std::strcmp(argv[i], "--capability") && i + 1 < argc)
+            capability = std::atoi(argv[++i]);
         else
             plugin = argv[i];
     }
     weir_test::Device device = plugin ? weir_test::plugin_device(plugin) : weir_test::linked_device();
     device.n_teams = teams;
+    if (capability > 0) device.caps.cuda_capability = capability;
     return timed ? weir_test::bench(device, row, part) : weir_test::check(device, row, part);
 }
