@@ -154,7 +154,7 @@ struct description {
 
 bool algorithm_of(weir_cublas *cublas, description &of, const weir_lt_shape &shape, weir_lt_algorithm *out)
 {
-    const uint32_t n = cublas->n_kept < WEIR_CUBLAS_KEPT ? cublas->n_kept : WEIR_CUBLAS_KEPT;
+    const uint32_t n = cublas->n_kept < WEIR_CUBLAS_KEPT ? cublas->n_kept : (uint32_t)WEIR_CUBLAS_KEPT;
     for (uint32_t i = 0; i < n; i++)
         if (std::memcmp(&cublas->kept[i].shape, &shape, sizeof shape) == 0) {
             *out = cublas->kept[i].algorithm;
