@@ -39,7 +39,8 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
     unit.head = unit.segment->first_head + unit.table;
     unit.pages = reinterpret_cast<const char *const *>(unit.segment->pages) + unit.table * unit.segment->page_stride;
     unit.n_query_heads = plan.n_heads * call.group;
-    const int32_t rest = (int32_t)(u / plan.n_heads), block = plan.n_blocks - 1 - rest / n_apart; /* the last rows see most: they begin first */
+    const int32_t rest = (int32_t)(u / plan.n_heads),
+                  block = plan.n_blocks - 1 - rest / n_apart; /* the last rows see most: they begin first */
     unit.first_row = block * S::kRows;
     unit.n_rows = min(plan.n_rows - unit.first_row, S::kRows);
     unit.is_apart = plan.is_apart;
@@ -67,7 +68,7 @@ template <class S> __device__ __forceinline__ void stage_queries(char *shared, c
         const int32_t row = there ? unit.first_row + i : unit.first_row, token = unit.segment->first_row + row / call.group;
         const float  *q = call.args.q + token * call.args.q_stride + (unit.head * call.group + row % call.group) * call.args.q_head_stride;
         float         up = 1.0f, down = 1.0f;
-        if (S::Parts::kQueryExponent > 0) {
+        if constexpr (S::Parts::kQueryExponent > 0) {
             float largest = 0.0f;
             for (int d = lane; d < key_dim; d += kWarp) largest = fmaxf(largest, fabsf(q[d]));
 #pragma unroll
@@ -90,13 +91,14 @@ template <class S> __device__ __forceinline__ void stage_queries(char *shared, c
 /* Dims past the last, of K and V: copies leave them alone. */
 template <class S> __device__ __forceinline__ void clear_ends(char *shared, const Memory &m, int key_dim, int value_dim)
 {
-    if (S::Format::kIsCoded) return;
-    for (int stage = 0; stage < S::kStages; stage++) {
-        for (int at = key_dim * 64 + (int)threadIdx.x * 4; at < m.k_stage; at += kThreads * 4)
-            *reinterpret_cast<uint32_t *>(shared + m.k + stage * m.k_stage + at) = 0;
-        if (value_dim % 16 == 0) continue;
-        for (int t = (int)threadIdx.x; t < kTile; t += kThreads)
-            *reinterpret_cast<uint4 *>(shared + m.v + stage * m.v_stage + t * m.v_row + value_dim * 2) = make_uint4(0, 0, 0, 0);
+    if constexpr (!S::Format::kIsCoded) {
+        for (int stage = 0; stage < S::kStages; stage++) {
+            for (int at = key_dim * 64 + (int)threadIdx.x * 4; at < m.k_stage; at += kThreads * 4)
+                *reinterpret_cast<uint32_t *>(shared + m.k + stage * m.k_stage + at) = 0;
+            if (value_dim % 16 == 0) continue;
+            for (int t = (int)threadIdx.x; t < kTile; t += kThreads)
+                *reinterpret_cast<uint4 *>(shared + m.v + stage * m.v_stage + t * m.v_row + value_dim * 2) = make_uint4(0, 0, 0, 0);
+        }
     }
 }
 
@@ -109,8 +111,8 @@ __device__ __forceinline__ float highest_of_four(float x)
 
 /* Scores in units of the exponent, what a row does not see as nothing, and the highest of each row. */
 template <class S>
-__device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float (&highest)[2], const Rows &rows, int32_t position, int32_t window,
-                                            const Lane &lane)
+__device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float (&highest)[2], const Rows &rows, int32_t position,
+                                            int32_t window, const Lane &lane)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -138,9 +140,10 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
     const int32_t last_own = unit.segment->n_past + (unit.first_row + unit.n_rows - 1) / call.group;
     const int32_t seen = first_own >= call.window ? (first_own - call.window + 1) / kTile * kTile : 0;
     const int32_t begin = max(seen, split * kSplit), end = min(last_own, split * kSplit + kSplit - 1) + 1;
-    const int     n_tiles = end > begin ? (end - begin + kTile - 1) / kTile : 0, key_dim = (int)call.args.key_dim, value_dim = (int)call.args.value_dim;
-    float *const  maxima = reinterpret_cast<float *>(shared + m.maxima), *const weights = reinterpret_cast<float *>(shared + m.weights);
-    const int     own = lane.r * 16 + lane.g;
+    const int     n_tiles = end > begin ? (end - begin + kTile - 1) / kTile : 0, key_dim = (int)call.args.key_dim,
+              value_dim = (int)call.args.value_dim;
+    float *const maxima = reinterpret_cast<float *>(shared + m.maxima), *const weights = reinterpret_cast<float *>(shared + m.weights);
+    const int own = lane.r * 16 + lane.g;
     if (threadIdx.x < kSplit / kPage) {
         const int32_t page = split * (kSplit / kPage) + (int32_t)threadIdx.x;
         if (page >= begin / kPage && page * kPage < end) reinterpret_cast<const char **>(shared + m.pages)[threadIdx.x] = unit.pages[page];
@@ -217,8 +220,9 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
         for (int n = 0; n < 4; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float2 pair = S::kC == 1 ? make_float2(score[n % S::kTiles][h * 2], score[n % S::kTiles][h * 2 + 1])
-                                               : *reinterpret_cast<const float2 *>(weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2);
+                const float2 pair = S::kC == 1
+                                        ? make_float2(score[n % S::kTiles][h * 2], score[n % S::kTiles][h * 2 + 1])
+                                        : *reinterpret_cast<const float2 *>(weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2);
                 weight[n][h * 2] = pair.x, weight[n][h * 2 + 1] = pair.y;
             }
         add_values<S>(value, sum, weight, shared, m, value_dim, stage, lane);
@@ -234,8 +238,9 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
 }
 
 /* Of the thread's row h: where its partial of this split lies. */
-template <class S> __device__ __forceinline__ void store_partial(const Call &call, const Unit &unit, const Rows &rows, const float (&value)[S::kPairs][2][4],
-                                                                 const float (&sum)[4], int h, const Lane &lane)
+template <class S>
+__device__ __forceinline__ void store_partial(const Call &call, const Unit &unit, const Rows &rows, const float (&value)[S::kPairs][2][4],
+                                              const float (&sum)[4], int h, const Lane &lane)
 {
     const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8;
     const int64_t index = (int64_t)(row / call.group) * unit.n_query_heads + unit.table * call.group + row % call.group;
@@ -252,8 +257,8 @@ template <class S> __device__ __forceinline__ void store_partial(const Call &cal
 
 /* Joins a split with the total of the thread's row h, whose values lie in the carry before the first split, and then where they go in the end. */
 template <class S>
-__device__ __forceinline__ void join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4], const float (&sum)[4],
-                                           int h, bool is_first, bool is_end, const Lane &lane)
+__device__ __forceinline__ void join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4],
+                                           const float (&sum)[4], int h, bool is_first, bool is_end, const Lane &lane)
 {
     const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8, token = unit.segment->first_row + row / call.group;
     const int64_t head = (int64_t)unit.head * call.group + row % call.group, index = token * call.args.n_heads + head;
@@ -321,13 +326,13 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
     const weir_kv_segment &segment = call.args.segments[s];
     const Plan             plan = plan_of(call, segment);
     const int32_t          n_query_heads = plan.n_heads * call.group;
-    const int64_t          token = segment.first_row + u / n_query_heads, head = (int64_t)segment.first_head * call.group + u % n_query_heads;
-    const int64_t          index = token * call.args.n_heads + head, step = total_floats(call);
-    const float *const     partial = partials + u * plan.n_splits * step;
-    float *const           carry = call.args.carry ? call.args.carry + index * step : nullptr;
-    const bool             resumes = carry && call.first_split > 0;
-    float *const           to = call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim : carry + 2;
-    float                  maximum = kNothing, sum = 0.0f;
+    const int64_t      token = segment.first_row + u / n_query_heads, head = (int64_t)segment.first_head * call.group + u % n_query_heads;
+    const int64_t      index = token * call.args.n_heads + head, step = total_floats(call);
+    const float *const partial = partials + u * plan.n_splits * step;
+    float *const       carry = call.args.carry ? call.args.carry + index * step : nullptr;
+    const bool         resumes = carry && call.first_split > 0;
+    float *const       to = call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim : carry + 2;
+    float              maximum = kNothing, sum = 0.0f;
     for (int d = (int)threadIdx.x; d < (int)call.args.value_dim; d += kThreads) {
         maximum = resumes ? carry[0] : kNothing, sum = resumes ? carry[1] : 0.0f;
         float value = resumes ? carry[2 + d] : 0.0f;
@@ -353,7 +358,8 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (caps->cuda_capability < 80) return "needs sm_80";
     const char *const why = weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
-    if (args->k_format != args->v_format || (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_BF16 && args->k_format != WEIR_KV_Q8_0))
+    if (args->k_format != args->v_format ||
+        (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_BF16 && args->k_format != WEIR_KV_Q8_0))
         return "reads KV in f16, bf16 or q8_0";
     if (first.k != others.k || first.v != others.v) return "reads all pages in one format";
     if (args->key_dim > 256 || args->value_dim > 256) return "head wider than 256";
@@ -446,7 +452,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_attention;
 const weir_kernel        weir_kernel_cuda_attention = {
-    WEIR_OP_ATTENTION,         WEIR_BACKEND_CUDA, "cuda.attention", 2e-5, 5e-5, weir_cuda_attention::reject, weir_cuda_attention::scratch,
+    WEIR_OP_ATTENTION,        WEIR_BACKEND_CUDA, "cuda.attention", 2e-5, 5e-5, weir_cuda_attention::reject, weir_cuda_attention::scratch,
     weir_cuda_attention::run,
 };
 }

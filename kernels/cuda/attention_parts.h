@@ -20,7 +20,10 @@ struct PartsF16 {
         *bits = __half_as_ushort(h);
         return __half2float(h);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { weir_cuda::mma_f16(d, a, b); }
+    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    {
+        weir_cuda::mma_f16(d, a, b);
+    }
 };
 
 struct PartsBf16 {
@@ -35,7 +38,10 @@ struct PartsBf16 {
         *bits = __bfloat16_as_ushort(h);
         return __bfloat162float(h);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { weir_cuda::mma_bf16(d, a, b); }
+    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    {
+        weir_cuda::mma_bf16(d, a, b);
+    }
 };
 
 /* The parts of two neighbours, packed as a fragment wants them. */

@@ -12,7 +12,7 @@ namespace weir_cuda_attention {
 
 constexpr int   kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT, kWarp = 32;
 constexpr int   kNarrowRows = 16; /* up to so many query rows of a KV head are one row of tensor tiles                   */
-constexpr int   kApartRows = 64;  /* up to so many, splits are units of their own: they are what keeps the machine busy  */
+constexpr int   kApartRows = 64; /* up to so many, splits are units of their own: they are what keeps the machine busy  */
 constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
 
 struct Call {
@@ -27,7 +27,7 @@ struct Call {
 
 struct Plan {
     int32_t first_split, n_splits, n_heads, n_rows, n_blocks; /* KV heads; query rows of each; blocks of rows */
-    int64_t n_units, n_partials;                              /* partials: in the scratch                   */
+    int64_t n_units, n_partials; /* partials: in the scratch                   */
     bool    is_narrow, is_apart;
 };
 
@@ -75,7 +75,8 @@ __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *u
         }
         int64_t units_to = n, floats_to = floats; /* of the lanes up to this one */
         for (int by = 1; by < kWarp; by *= 2) {
-            const int64_t units = __shfl_up_sync(0xffffffffu, units_to, (unsigned)by), more = __shfl_up_sync(0xffffffffu, floats_to, (unsigned)by);
+            const int64_t units = __shfl_up_sync(0xffffffffu, units_to, (unsigned)by),
+                          more = __shfl_up_sync(0xffffffffu, floats_to, (unsigned)by);
             if (lane >= by) units_to += units, floats_to += more;
         }
         const unsigned past = __ballot_sync(0xffffffffu, *unit < units_to);

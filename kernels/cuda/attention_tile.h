@@ -28,10 +28,11 @@ struct FormatQ8 { /* codes are integers, which bf16 holds; their scales join sum
 };
 
 template <class Format_, int VALUE_, int R_, int C_, int STAGES_> struct Shape {
-    typedef Format_               Format;
+    typedef Format_                Format;
     typedef typename Format::Parts Parts;
-    static constexpr int          kValue = VALUE_, kR = R_, kC = C_, kStages = STAGES_, kParts = Parts::kParts;
-    static constexpr int          kRows = 16 * R_, kTiles = 4 / C_, kPairs = VALUE_ / 16 / C_; /* of a warp: tiles of 8 positions, 16 dims of values */
+    static constexpr int           kValue = VALUE_, kR = R_, kC = C_, kStages = STAGES_, kParts = Parts::kParts;
+    static constexpr int           kRows = 16 * R_, kTiles = 4 / C_,
+                         kPairs = VALUE_ / 16 / C_; /* of a warp: tiles of 8 positions, 16 dims of values */
     static_assert(R_ * C_ * kWarp == kThreads, "four warps");
 };
 
@@ -70,6 +71,7 @@ __device__ __forceinline__ const char *page_at(const char *shared, const Memory 
 
 __device__ __forceinline__ void copy_run(char *to, const char *from, int bytes)
 {
+#pragma unroll 1
     for (int at = (int)threadIdx.x * 16; at < bytes; at += kThreads * 16) weir_cuda::copy_async(to + at, from + at);
 }
 
@@ -92,7 +94,8 @@ template <class S> __device__ __forceinline__ void copy_keys(char *shared, const
 template <class S> __device__ __forceinline__ void copy_values(char *shared, const Memory &m, const Call &call, int32_t position, int stage)
 {
     const int64_t     token = position % kPage;
-    const char *const part = page_at(shared, m, position) + call.v_part, *const codes = part + call.v_layout.codes + token * call.v_layout.codes_step;
+    const char *const part = page_at(shared, m, position) + call.v_part, *const codes =
+                                                                             part + call.v_layout.codes + token * call.v_layout.codes_step;
     if (S::Format::kIsCoded) {
         const int bytes = (int)call.args.value_dim * kTile;
         copy_run(shared + m.raw_v + stage * m.raw_v_stage, codes, bytes);
@@ -119,13 +122,15 @@ __device__ __forceinline__ uint32_t bf16_pair(uint32_t low, uint32_t high, int i
 __device__ __forceinline__ void expand_keys(char *shared, const Memory &m, int key_dim, int stage)
 {
     const char *const raw = shared + m.raw_k + stage * m.raw_k_stage;
+#pragma unroll 2
     for (int i = (int)threadIdx.x; i < key_dim / 4 * (kTile / 2); i += kThreads) {
         const int   word = i / (kTile / 2), pair = i % (kTile / 2);
         const uint2 codes = *reinterpret_cast<const uint2 *>(raw + word * kTile * 4 + pair * 8);
 #pragma unroll
         for (int b = 0; b < 4; b++) {
             const int d = word * 4 + b;
-            *reinterpret_cast<uint32_t *>(shared + m.k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 + pair % 4 * 4) = bf16_pair(codes.x, codes.y, b);
+            *reinterpret_cast<uint32_t *>(shared + m.k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 + pair % 4 * 4) =
+                bf16_pair(codes.x, codes.y, b);
         }
     }
 }
@@ -133,11 +138,13 @@ __device__ __forceinline__ void expand_keys(char *shared, const Memory &m, int k
 template <class S> __device__ __forceinline__ void expand_values(char *shared, const Memory &m, int value_dim, int stage)
 {
     const char *const raw = shared + m.raw_v + stage * m.raw_v_stage;
+#pragma unroll 2
     for (int i = (int)threadIdx.x; i < kTile * S::kValue / 4; i += kThreads) {
         const int t = i / (S::kValue / 4), d = i % (S::kValue / 4) * 4;
         if (d >= value_dim) continue;
         const uint32_t codes = *reinterpret_cast<const uint32_t *>(raw + t * value_dim + d);
-        *reinterpret_cast<uint2 *>(shared + m.v + t * m.v_row + d * 2) = make_uint2(bf16_pair(codes, codes >> 8, 0), bf16_pair(codes, codes >> 8, 2));
+        *reinterpret_cast<uint2 *>(shared + m.v + t * m.v_row + d * 2) =
+            make_uint2(bf16_pair(codes, codes >> 8, 0), bf16_pair(codes, codes >> 8, 2));
     }
 }
 
@@ -155,10 +162,11 @@ template <class S> __device__ __forceinline__ Lane lane_of()
 
 /* The warp's tiles of 8 positions: q . K, without the row's factor. */
 template <class S>
-__device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const char *shared, const Memory &m, int key_dim, int stage, const Lane &lane)
+__device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const char *shared, const Memory &m, int key_dim, int stage,
+                                           const Lane &lane)
 {
-    const bool        coded = S::Format::kIsCoded;
-    const char *const k = shared + m.k + (coded ? 0 : stage * m.k_stage);
+    constexpr bool    kCoded = S::Format::kIsCoded;
+    const char *const k = shared + m.k + (kCoded ? 0 : stage * m.k_stage);
     const char *const q = shared + m.q + (lane.r * 16 + lane.matrix % 2 * 8 + lane.row) * m.q_row + lane.matrix / 2 * 16;
     const char *const scales = shared + m.raw_k + stage * m.raw_k_stage + key_dim * kTile;
 #pragma unroll
@@ -172,11 +180,12 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
 #pragma unroll
         for (int n = 0; n < S::kTiles; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) sum[n][i] = coded ? 0.0f : score[n][i];
-        if (S::kTiles == 1) weir_cuda::load_matrices_transposed(both, k + (first + lane.matrix * 8 + lane.row) * 64 + (lane.c ^ (lane.row / 2)) * 16);
+            for (int i = 0; i < 4; i++) sum[n][i] = kCoded ? 0.0f : score[n][i];
+        if (S::kTiles == 1)
+            weir_cuda::load_matrices_transposed(both, k + (first + lane.matrix * 8 + lane.row) * 64 + (lane.c ^ (lane.row / 2)) * 16);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            uint32_t query[S::kParts][4], keys[S::kTiles][2];
+            uint32_t  query[S::kParts][4], keys[S::kTiles][2];
             const int d = first + half * 16;
 #pragma unroll
             for (int part = 0; part < S::kParts; part++) weir_cuda::load_matrices(query[part], q + part * m.q_part + d * 2);
@@ -196,67 +205,64 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
 #pragma unroll
         for (int n = 0; n < S::kTiles; n++) {
             float2 scale = make_float2(1.0f, 1.0f);
-            if (coded) {
+            if (kCoded) {
                 const int token = (lane.c * S::kTiles + n) * 8 + lane.t * 2;
                 scale = __half22float2(*reinterpret_cast<const __half2 *>(scales + (first / kGroup * kTile + token) * 2));
             }
 #pragma unroll
-            for (int i = 0; i < 4; i++) score[n][i] = coded ? fmaf(sum[n][i], i % 2 ? scale.y : scale.x, score[n][i]) : sum[n][i];
+            for (int i = 0; i < 4; i++) score[n][i] = kCoded ? fmaf(sum[n][i], i % 2 ? scale.y : scale.x, score[n][i]) : sum[n][i];
         }
     }
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------------------- */
-/* The weights of the tile as parts of fragments; positions of V have scales of their own in 32 dims: `scales`, or NULL. */
+/* The weights of 16 positions as parts of a fragment; positions of V have scales of their own in 32 dims: `scales`, or NULL. */
 template <class S>
-__device__ __forceinline__ void split_weights(uint32_t (&parts)[2][S::kParts][4], const float (&weight)[4][4], const __half *scales, int stride,
-                                              const Lane &lane)
+__device__ __forceinline__ void split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int half, const __half *scales,
+                                              int stride, const Lane &lane)
 {
 #pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) { /* register i: rows g (+ 8 if odd), positions of tile half * 2 + i / 2 */
-            float    x = weight[half * 2 + i / 2][i % 2 * 2], y = weight[half * 2 + i / 2][i % 2 * 2 + 1];
-            uint32_t out[S::kParts];
-            if (scales) {
-                const int token = (half * 2 + i / 2) * 8 + lane.t * 2;
-                x *= __half2float(scales[token * stride]), y *= __half2float(scales[(token + 1) * stride]);
-            }
-            split_pair<typename S::Parts>(x, y, out);
-#pragma unroll
-            for (int part = 0; part < S::kParts; part++) parts[half][part][i] = out[part];
+    for (int i = 0; i < 4; i++) { /* register i: rows g (+ 8 if odd), positions of tile half * 2 + i / 2 */
+        float    x = weight[half * 2 + i / 2][i % 2 * 2], y = weight[half * 2 + i / 2][i % 2 * 2 + 1];
+        uint32_t out[S::kParts];
+        if (scales) {
+            const int token = (half * 2 + i / 2) * 8 + lane.t * 2;
+            x *= __half2float(scales[token * stride]), y *= __half2float(scales[(token + 1) * stride]);
         }
+        split_pair<typename S::Parts>(x, y, out);
+#pragma unroll
+        for (int part = 0; part < S::kParts; part++) parts[part][i] = out[part];
+    }
 }
 
 /* value += weight V and sum += weight, of the warp's pairs of 8 dims: pair i is of dims (i * C + column) * 16. */
 template <class S>
-__device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], float (&sum)[4], const float (&weight)[4][4], const char *shared,
-                                           const Memory &m, int value_dim, int stage, const Lane &lane)
+__device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], float (&sum)[4], const float (&weight)[4][4],
+                                           const char *shared, const Memory &m, int value_dim, int stage, const Lane &lane)
 {
-    const bool          coded = S::Format::kIsCoded;
-    const char *const   v = shared + m.v + (coded ? 0 : stage * m.v_stage) + (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
+    constexpr bool    kCoded = S::Format::kIsCoded;
+    const char *const v =
+        shared + m.v + (kCoded ? 0 : stage * m.v_stage) + (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
     const __half *const scales = reinterpret_cast<const __half *>(shared + m.raw_v + stage * m.raw_v_stage + value_dim * kTile);
     const uint32_t      ones[2] = { S::Parts::kOnes, S::Parts::kOnes };
-    uint32_t            parts[2][S::kParts][4];
-    split_weights<S>(parts, weight, nullptr, 0, lane);
 #pragma unroll
-    for (int half = 0; half < 2; half++)
+    for (int half = 0; half < 2; half++) {
+        uint32_t parts[S::kParts][4];
+        split_weights<S>(parts, weight, half, nullptr, 0, lane);
 #pragma unroll
-        for (int part = 0; part < S::kParts; part++) S::Parts::multiply(sum, parts[half][part], ones);
+        for (int part = 0; part < S::kParts; part++) S::Parts::multiply(sum, parts[part], ones);
 #pragma unroll
-    for (int i = 0; i < S::kPairs; i++) {
-        const int d = (i * S::kC + lane.c) * 16;
-        if (d >= value_dim) break;
-        if (coded) split_weights<S>(parts, weight, scales + d / kGroup, value_dim / kGroup, lane);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < S::kPairs; i++) {
+            const int d = (i * S::kC + lane.c) * 16;
+            if (d >= value_dim) break;
+            if (kCoded) split_weights<S>(parts, weight, half, scales + d / kGroup, value_dim / kGroup, lane);
             uint32_t two[4];
             weir_cuda::load_matrices_transposed(two, v + half * 16 * m.v_row + d * 2);
             const uint32_t low[2] = { two[0], two[1] }, high[2] = { two[2], two[3] };
 #pragma unroll
             for (int part = 0; part < S::kParts; part++) {
-                S::Parts::multiply(value[i][0], parts[half][part], low);
-                S::Parts::multiply(value[i][1], parts[half][part], high);
+                S::Parts::multiply(value[i][0], parts[part], low);
+                S::Parts::multiply(value[i][1], parts[part], high);
             }
         }
     }
