@@ -79,15 +79,13 @@ TEST(CudaAttention, LargeAndSmallQueries)
 TEST(CudaAttention, BitsDoNotDependOnChunks)
 {
     for (const weir_kv_format format : formats)
-        for (const Shape &some : { Shape{ 6, 2, 32, 64, 990, 80, 0 }, Shape{ 3, 1, 64, 32, 980, 70, 1000 },
-                                   Shape{ 10, 1, 128, 128, 0, 45, 7 }, Shape{ 4, 1, 160, 256, 1010, 25, 0 } }) {
+        for (const Shape &some : { Shape{ 6, 2, 32, 64, 1000, 40, 0 }, Shape{ 3, 1, 64, 32, 1000, 40, 700 },
+                                   Shape{ 10, 1, 128, 128, 0, 45, 7 }, Shape{ 4, 1, 160, 256, 1010, 20, 0 } }) {
             const Shape    shape = with(some, format);
             const Sequence sequence(shape, 11);
             const Floats   whole = attend(kernel, sequence, 0, shape.n_rows);
-            for (const int32_t chunk : { 17, 5, 1 }) {
-                if (chunk == 1 && format != WEIR_KV_F16) continue;
+            for (const int32_t chunk : { 17, format == WEIR_KV_F16 ? 1 : 4 })
                 EXPECT_TRUE(same_bits(whole, attend_chunks(sequence, chunk))) << text(kernel, shape) << " chunk " << chunk;
-            }
         }
 }
 
@@ -119,12 +117,12 @@ TEST(CudaAttention, BitsDoNotDependOnTheBatch)
 // Heads as segments of their own, with rows of their own.
 TEST(CudaAttention, BitsDoNotDependOnTheCutOfHeads)
 {
-    for (const int32_t n_rows : { 1, 30 }) {
+    for (const int32_t n_rows : { 1, 23 }) {
         const Shape           shape = { 12, 4, 64, 64, 1100, n_rows, 0, WEIR_KV_F16, WEIR_KV_F16 };
         const Sequence        sequence(shape, 23);
         const Floats          whole = attend(kernel, sequence, 0, n_rows);
         const weir_kv_segment segment = sequence.pages.segment(0, n_rows, shape.n_past);
-        for (const std::vector<int32_t> &ends : { std::vector<int32_t>{ 1, 2, 3, 4 }, { 3, 4 }, { 1, 4 } }) {
+        for (const std::vector<int32_t> &ends : { std::vector<int32_t>{ 1, 2, 3, 4 }, { 1, 4 } }) {
             Floats                             out(whole.size(), NAN), lse((size_t)(n_rows * 12), NAN), want((size_t)(n_rows * 12), NAN);
             const std::vector<weir_kv_segment> ranges = cut(segment, ends), one = { segment };
             weir_attention_args                args = args_of(shape, sequence.q.data(), out.data(), ranges);
