@@ -74,8 +74,13 @@ struct Fiber {
     std::vector<std::vector<Copy>> groups; // committed, oldest first
 };
 
+struct Warp { // bits of lanes
+    unsigned there, left, waiting;
+};
+
 struct Block {
     std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
+    std::vector<Warp>  warps = std::vector<Warp>(kMostThreads / kWarp);
     int                n = 0, running = -1, n_done = 0, n_at_barrier = 0, sum = 0, result = 0;
     void              *scheduler = nullptr;
     ThreadBody         body = nullptr;
@@ -118,7 +123,7 @@ void enter(int index)
 
 void wait() { weir_emulate_switch(&self().pointer, block.scheduler); }
 
-bool same(Site a, Site b) { return a.line == b.line && std::strcmp(a.file, b.file) == 0; }
+bool same(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
 void fiber_main()
 {
@@ -132,6 +137,7 @@ void fiber_main()
             die("the thread ends while lane %d waits for it at %s:%d", i - first, block.fibers[(size_t)i].site.file,
                 block.fibers[(size_t)i].site.line);
     fiber.state = State::Done;
+    block.warps[(size_t)(block.running / kWarp)].left |= 1u << block.running % kWarp;
     block.n_done++;
     wait();
     std::abort();
@@ -162,7 +168,11 @@ void run_block()
         std::memset(__start_weir_shared, 0xFF, (size_t)(__stop_weir_shared - __start_weir_shared));
     std::fill(block.memory.begin(), block.memory.end(), (char)0xFF);
     block.n_done = block.n_at_barrier = block.sum = 0;
-    for (int i = 0; i < block.n; i++) prepare(i);
+    for (auto &warp : block.warps) warp = {};
+    for (int i = 0; i < block.n; i++) {
+        prepare(i);
+        block.warps[(size_t)(i / kWarp)].there |= 1u << i % kWarp;
+    }
     while (block.n_done < block.n) {
         bool moved = false;
         scrambled(block.n, [&](int64_t i) {
@@ -237,24 +247,24 @@ void warp(unsigned mask, WarpOperation complete, void *arguments, Site site)
     if (!(mask >> own & 1)) die("lane %d is not in the mask %08x of its operation at %s:%d", own, mask, site.file, site.line);
     Fiber &fiber = self();
     fiber.state = State::InWarp, fiber.mask = mask, fiber.operation = complete, fiber.arguments = arguments, fiber.site = site;
-    bool  all = true;
+    Warp &all = block.warps[(size_t)(block.running / kWarp)];
+    all.waiting |= 1u << own;
+    if (mask & ~all.there) die("the mask %08x at %s:%d has lanes past the end of the block", mask, site.file, site.line);
+    if (mask & all.left) die("lane %d of the mask at %s:%d has left the kernel", __builtin_ctz(mask & all.left), site.file, site.line);
+    if ((all.waiting & mask) != mask) return wait();
     void *lanes[kWarp] = {};
     for (int i = 0; i < kWarp; i++) {
         if (!(mask >> i & 1)) continue;
-        if (first + i >= block.n) die("lane %d of the mask at %s:%d is past the end of the block", i, site.file, site.line);
         const Fiber &other = block.fibers[(size_t)(first + i)];
-        if (other.state == State::Done) die("lane %d of the mask at %s:%d has left the kernel", i, site.file, site.line);
-        if (other.state == State::InWarp && other.mask >> own & 1 &&
-            (other.mask != mask || other.operation != complete || !same(other.site, site)))
+        if (other.mask != mask || other.operation != complete || !same(other.site, site))
             die("is at %s:%d with mask %08x, lane %d at %s:%d with mask %08x", site.file, site.line, mask, i, other.site.file,
                 other.site.line, other.mask);
-        all = all && other.state == State::InWarp && other.mask == mask;
         lanes[i] = other.arguments;
     }
-    if (!all) return wait();
     complete(lanes, mask);
     for (int i = 0; i < kWarp; i++)
         if (mask >> i & 1) block.fibers[(size_t)(first + i)].state = State::Ready;
+    all.waiting &= ~mask;
     wait();
 }
 

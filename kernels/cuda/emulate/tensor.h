@@ -14,7 +14,7 @@ template <int BITS> inline uint32_t element(const uint32_t *registers, int i)
 {
     return registers[i * BITS / 32] >> i * BITS % 32 & (BITS == 16 ? 0xFFFFu : 0xFFu);
 }
-inline double value_f16(uint32_t bits) { return (double)__half2float(__ushort_as_half((unsigned short)bits)); }
+inline double value_f16(uint32_t bits) { return (double)weir_emulate::half_value(bits); }
 inline double value_bf16(uint32_t bits) { return (double)__bfloat162float(__ushort_as_bfloat16((unsigned short)bits)); }
 inline double value_s8(uint32_t bits) { return (double)(int8_t)bits; }
 
@@ -32,13 +32,14 @@ template <int BITS, class D, double (*VALUE)(uint32_t)> void multiply(void *cons
         for (int r = 0; r < 2; r++)
             for (int i = 0; i < kPer; i++) b[lane % 4 * kPer + r * 4 * kPer + i][lane / 4] = VALUE(element<BITS>(own->b, r * kPer + i));
     }
-    for (int lane = 0; lane < 32; lane++) {
-        auto *d = static_cast<D *>(static_cast<const Product *>(lanes[lane])->d);
-        for (int i = 0; i < 4; i++) {
-            double sum = (double)d[i];
-            for (int k = 0; k < kDepth; k++) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
-            d[i] = (D)sum;
-        }
+    for (int row = 0; row < 16; row++) {
+        D     *places[4]; /* of columns 2t, 2t+1 */
+        double sum[8];
+        for (int t = 0; t < 4; t++) places[t] = static_cast<D *>(static_cast<const Product *>(lanes[row % 8 * 4 + t])->d) + row / 8 * 2;
+        for (int column = 0; column < 8; column++) sum[column] = (double)places[column / 2][column % 2];
+        for (int k = 0; k < kDepth; k++)
+            for (int column = 0; column < 8; column++) sum[column] += a[row][k] * b[k][column];
+        for (int column = 0; column < 8; column++) places[column / 2][column % 2] = (D)sum[column];
     }
 }
 

@@ -46,6 +46,16 @@ template <class To, class From> inline To bits_as(From from)
     std::memcpy(&to, &from, sizeof to);
     return to;
 }
+/* Without an instruction for it a conversion is a call: 2^16 of them, once. */
+inline float half_value(uint32_t bits)
+{
+    static const auto *const values = [] {
+        static float all[1 << 16];
+        for (uint32_t i = 0; i < 1 << 16; i++) all[i] = (float)bits_as<_Float16>((uint16_t)i);
+        return &all;
+    }();
+    return (*values)[bits];
+}
 } // namespace weir_emulate
 
 /* ---- halves ------------------------------------------------------------------------------------------------------------------- */
@@ -66,7 +76,7 @@ typedef __half2 half2;
 
 inline unsigned short __half_as_ushort(__half h) { return h.bits; }
 inline __half         __ushort_as_half(unsigned short bits) { return { bits }; }
-inline float          __half2float(__half h) { return (float)weir_emulate::bits_as<_Float16>(h.bits); }
+inline float          __half2float(__half h) { return weir_emulate::half_value(h.bits); }
 inline __half         __float2half_rn(float x) { return { weir_emulate::bits_as<uint16_t>((_Float16)x) }; }
 inline __half         __float2half(float x) { return __float2half_rn(x); }
 inline __half2        __floats2half2_rn(float x, float y) { return { __float2half_rn(x), __float2half_rn(y) }; }
