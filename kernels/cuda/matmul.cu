@@ -1,6 +1,7 @@
 /* kernels/cuda/matmul.cu - the CUDA matmul: one row of the table for all types of WEIR_LAYOUT_CUDA, as the outputs of a call may differ in theirs.
  *
- * This file checks and hands out: activations are prepared once per type that the call's weights need, then each output is a launch. */
+ * This file checks and hands out: activations are prepared once per type that the call's weights need, then the
+ * outputs of a type are a launch. */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul {
@@ -61,7 +62,8 @@ const char *reject_weight(const weir_matmul_args &args, const weir_weight &weigh
     weir_cuda_format format;
     if (weight.layout != WEIR_LAYOUT_CUDA) return "weight is not in a GPU's layout";
     if (weight.n_in != args.n_in) return "n_in differs from the weight's";
-    if (weight.n_out < 1 || weight.n_out > 65535 * 128) return "n_out is not 1 to 8 million"; /* blocks are an axis of a grid */
+    if (weight.n_out < 1 || weight.n_out > 65535 * 128 / WEIR_MATMUL_OUTPUTS)
+        return "n_out is not 1 to 2 million"; /* blocks are an axis of a grid */
     if (reinterpret_cast<uintptr_t>(weight.data) % 16 != 0) return "weight not 16-byte aligned";
     if (weight.dtype == WEIR_F32 || weight.dtype == WEIR_BF16 || weight.dtype == WEIR_F16) return nullptr;
     if (!weir_cuda_format_of(weight.dtype, &format)) return "type without a GPU layout";
@@ -87,7 +89,7 @@ size_t scratch(const void *op_args)
     return place(&x, args, nullptr);
 }
 
-void multiply(const weir_matmul_args &args, const weir_matmul_output &output, const activations &x, cudaStream_t stream)
+product product_of(const weir_matmul_args &args, const weir_matmul_output &output, const activations &x)
 {
     const weir_weight &weight = *output.weight;
     weir_cuda_format   format;
@@ -96,14 +98,20 @@ void multiply(const weir_matmul_args &args, const weir_matmul_output &output, co
     p.n_out = weight.n_out, p.n_rows = args.n_rows, p.n_tiles = x.n_tiles;
     p.steps = x.steps, p.slice_steps = slice_steps_of(x.steps), p.n_slices = (x.steps + p.slice_steps - 1) / p.slice_steps;
     p.x = x, p.dst = output.dst, p.dst_stride = output.dst_stride, p.bias = output.bias, p.accumulate = output.accumulate;
-    const bool many = x.n_tiles > kFewTiles;
-    if (weir_cuda_format_of(weight.dtype, &format)) {
+    if (weir_cuda_format_of(weight.dtype, &format))
         p.planes = weir_cuda_planes_of(format, weight.n_in);
-        return multiply_codes(p, weight.dtype, many, stream);
-    }
-    p.row_bytes = (int64_t)weir_cuda_row_stride(weight.dtype, weight.n_in);
-    if (weight.dtype == WEIR_F32) return multiply_floats(p, stream);
-    multiply_halves(p, weight.dtype, many, stream);
+    else
+        p.row_bytes = (int64_t)weir_cuda_row_stride(weight.dtype, weight.n_in);
+    return p;
+}
+
+void multiply(group &g, weir_dtype kept, cudaStream_t stream)
+{
+    weir_cuda_format format;
+    const bool       many = g.p[0].n_tiles > kFewTiles;
+    if (weir_cuda_format_of(kept, &format)) return multiply_codes(g, kept, many, stream);
+    if (kept == WEIR_F32) return multiply_floats(g, stream);
+    multiply_halves(g, kept, many, stream);
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
@@ -115,7 +123,17 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     activations x = activations_of(args);
     (void)place(&x, args, static_cast<char *>(context->scratch));
     prepare(args, x, stream);
-    for (int32_t o = 0; o < args.n_outputs; o++) multiply(args, args.outputs[o], x, stream);
+    bool is_done[WEIR_MATMUL_OUTPUTS] = {};
+    for (int32_t first = 0; first < args.n_outputs; first++) {
+        const weir_dtype kept = args.outputs[first].weight->dtype;
+        group            g = {};
+        for (int32_t o = first; o < args.n_outputs; o++) {
+            if (is_done[o] || args.outputs[o].weight->dtype != kept) continue;
+            is_done[o] = true;
+            g.p[g.n++] = product_of(args, args.outputs[o], x);
+        }
+        if (g.n > 0) multiply(g, kept, stream);
+    }
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 

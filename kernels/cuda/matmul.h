@@ -38,15 +38,42 @@ struct product {
     int64_t          n_out, n_rows, n_tiles, steps, slice_steps, n_slices, dst_stride;
     activations      x;
     float           *dst;
-    const float     *bias;
+    const float     *bias, *row_scales; /* row_scales: NULL, or what a row's sums are multiplied by */
     bool             accumulate;
+};
+
+/* Outputs of a call whose weights have one format: one launch for few rows, as k and v beside q would leave most of a GPU idle by themselves. */
+struct group {
+    int32_t  n;
+    unsigned first_block[WEIR_MATMUL_OUTPUTS]; /* on the axis x of the grid */
+    product  p[WEIR_MATMUL_OUTPUTS];
 };
 
 /* Launches; `many`: by the kernels that read a panel once for 64 rows. */
 void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream);
-void multiply_codes(const product &p, weir_dtype kept, bool many, cudaStream_t stream);
-void multiply_halves(const product &p, weir_dtype kept, bool many, cudaStream_t stream);
-void multiply_floats(const product &p, cudaStream_t stream);
+void multiply_codes(group &g, weir_dtype kept, bool many, cudaStream_t stream);
+void multiply_halves(group &g, weir_dtype kept, bool many, cudaStream_t stream);
+void multiply_floats(group &g, cudaStream_t stream);
+
+/* Sets first_block for blocks of `outputs`; how many there are in all. */
+inline unsigned share_blocks(group &g, int64_t outputs)
+{
+    unsigned end = 0;
+    for (int32_t o = 0; o < g.n; o++) {
+        g.first_block[o] = end;
+        end += (unsigned)((g.p[o].n_out + outputs - 1) / outputs);
+    }
+    return end;
+}
+/* Which output the block works for. */
+__device__ __forceinline__ int own_output(const group &g)
+{
+    int own = 0;
+#pragma unroll
+    for (int o = 1; o < WEIR_MATMUL_OUTPUTS; o++)
+        if (o < g.n && blockIdx.x >= g.first_block[o]) own = o;
+    return own;
+}
 
 inline int64_t slice_steps_of(int64_t steps)
 {
@@ -64,25 +91,27 @@ __device__ __forceinline__ void put(const product &p, int64_t row, int64_t outpu
 }
 
 /* A panel's sums for a tile of rows, as the tensor cores leave them: outputs g and g + 8, rows 2t and 2t + 1. */
-__device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_t tile, const float (&sums)[4], const float *inverses)
+__device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_t tile, const float (&sums)[4])
 {
     const int     lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
     const int64_t row = tile * kTile + 2 * t, output = panel * kPanel + g;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         if (tile >= p.n_tiles) break;
-        put(p, row + i % 2, output + i / 2 * 8, inverses ? sums[i] * inverses[row + i % 2] : sums[i]);
+        put(p, row + i % 2, output + i / 2 * 8, p.row_scales ? sums[i] * p.row_scales[row + i % 2] : sums[i]);
     }
 }
 
 /* Few rows: one panel and TILES tiles per block. SLICE::sum(p, panels, tiles, first, end, sums) sums steps [first, end) for a rectangle of panels and tiles. */
-template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(const product &p, const float *inverses)
+template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(const group &g)
 {
     constexpr int kAhead = TILES == 1 ? kSliceSteps : kSliceSteps / 2; /* as many steps under way as registers hold */
     WEIR_DYNAMIC_SHARED(float4, partial); /* [n_slices][TILES][32 lanes] */
-    const int     lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp), n_warps = (int)(blockDim.x / kWarp);
-    const int64_t panels[1] = { (int64_t)blockIdx.x }, first_tile = (int64_t)blockIdx.y * TILES;
-    int64_t       tiles[TILES];
+    const int      lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp), n_warps = (int)(blockDim.x / kWarp);
+    const int      own = own_output(g);
+    const product &p = g.p[own];
+    const int64_t  panels[1] = { (int64_t)(blockIdx.x - g.first_block[own]) }, first_tile = (int64_t)blockIdx.y * TILES;
+    int64_t        tiles[TILES];
 #pragma unroll
     for (int n = 0; n < TILES; n++)
         tiles[n] = first_tile + n < p.n_tiles ? first_tile + n : p.n_tiles - 1; /* past the last: again, not stored */
@@ -101,13 +130,13 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(c
             const float4 sums = partial[(slice * TILES + n) * kWarp + lane];
             total[0] += sums.x, total[1] += sums.y, total[2] += sums.z, total[3] += sums.w;
         }
-        put_tile(p, panels[0], first_tile + n, total, inverses);
+        put_tile(p, panels[0], first_tile + n, total);
     }
 }
 
 /* Many rows: a block of 4 x 2 warps, a warp PANELS panels by TILES tiles. Blocks that follow each other share their panels: y is the panels' axis. */
 constexpr int                                                                 kWarpsDown = 4, kWarpsAcross = 2;
-template <class SLICE, int PANELS, int TILES> __device__ __forceinline__ void multiply_many(const product &p, const float *inverses)
+template <class SLICE, int PANELS, int TILES> __device__ __forceinline__ void multiply_many(const product &p)
 {
     const int     warp = (int)(threadIdx.x / kWarp);
     const int64_t n_panels = (p.n_out + kPanel - 1) / kPanel;
@@ -134,7 +163,7 @@ template <class SLICE, int PANELS, int TILES> __device__ __forceinline__ void mu
 #pragma unroll
     for (int m = 0; m < PANELS; m++)
 #pragma unroll
-        for (int n = 0; n < TILES; n++) put_tile(p, first_panel + m, first_tile + n, total[m][n], inverses);
+        for (int n = 0; n < TILES; n++) put_tile(p, first_panel + m, first_tile + n, total[m][n]);
 }
 
 /* The launches of both. */
@@ -143,10 +172,7 @@ inline dim3 many_grid(const product &p, int panels, int tiles)
     const int64_t across = (int64_t)tiles * kWarpsAcross, down = (int64_t)panels * kWarpsDown, n_panels = (p.n_out + kPanel - 1) / kPanel;
     return dim3((unsigned)((p.n_tiles + across - 1) / across), (unsigned)((n_panels + down - 1) / down));
 }
-inline dim3 few_grid(const product &p, int tiles)
-{
-    return dim3((unsigned)((p.n_out + kPanel - 1) / kPanel), (unsigned)((p.n_tiles + tiles - 1) / tiles));
-}
+inline dim3     few_grid(group &g, int tiles) { return dim3(share_blocks(g, kPanel), (unsigned)((g.p[0].n_tiles + tiles - 1) / tiles)); }
 inline unsigned few_threads(const product &p) { return (unsigned)(kWarp * (p.n_slices < kWarps ? p.n_slices : kWarps)); }
 inline size_t   few_shared(const product &p, int tiles) { return (size_t)p.n_slices * (size_t)tiles * kWarp * sizeof(float4); }
 

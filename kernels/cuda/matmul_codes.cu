@@ -165,46 +165,48 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
     }
 };
 
-template <class FORMAT, int TILES> __global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1) few(const product p)
+template <class FORMAT, int TILES> __global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1) few(const __grid_constant__ group g)
 {
-    multiply_few<FORMAT, TILES>(p, nullptr);
+    multiply_few<FORMAT, TILES>(g);
 }
 constexpr int                           kManyPanels = 2;
-template <class FORMAT> __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const product p)
+template <class FORMAT> __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__ product p)
 {
-    multiply_many<FORMAT, kManyPanels, FORMAT::kManyTiles>(p, nullptr);
+    multiply_many<FORMAT, kManyPanels, FORMAT::kManyTiles>(p);
 }
 
-template <class FORMAT> void launch(const product &p, bool is_many, cudaStream_t stream)
+template <class FORMAT> void launch(group &g, bool is_many, cudaStream_t stream)
 {
-    if (is_many)
-        WEIR_LAUNCH((many<FORMAT>), many_grid(p, kManyPanels, FORMAT::kManyTiles), kWarp * kWarps, 0, stream, p);
-    else if (p.n_tiles == 1)
-        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(p, 1), few_threads(p), few_shared(p, 1), stream, p);
+    const product &first = g.p[0];
+    for (int32_t o = 0; is_many && o < g.n; o++)
+        WEIR_LAUNCH((many<FORMAT>), many_grid(g.p[o], kManyPanels, FORMAT::kManyTiles), kWarp * kWarps, 0, stream, g.p[o]);
+    if (is_many) return;
+    if (first.n_tiles == 1)
+        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1), stream, g);
     else
-        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(p, 4), few_threads(p), few_shared(p, 4), stream, p);
+        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4), stream, g);
 }
 
 } // namespace weir_cuda_matmul_codes
 
 namespace weir_cuda_matmul {
 
-void multiply_codes(const product &p, weir_dtype kept, bool many, cudaStream_t stream)
+void multiply_codes(group &g, weir_dtype kept, bool many, cudaStream_t stream)
 {
     using namespace weir_cuda_matmul_codes;
     switch ((int)kept) { /* as weir_cuda_format_of */
     case WEIR_Q8_0:
     case WEIR_Q5_0:
-    case WEIR_IQ4_NL: return launch<format<WEIR_CUDA_S8, false, false, 1>>(p, many, stream);
-    case WEIR_Q4_0: return launch<format<WEIR_CUDA_S4, false, false, 1>>(p, many, stream);
-    case WEIR_Q4_1: return launch<format<WEIR_CUDA_U4, false, true, 1>>(p, many, stream);
-    case WEIR_Q5_1: return launch<format<WEIR_CUDA_S8, false, true, 1>>(p, many, stream);
-    case WEIR_IQ4_XS: return launch<format<WEIR_CUDA_S8, true, false, 1>>(p, many, stream);
-    case WEIR_Q2_K: return launch<format<WEIR_CUDA_U4, true, true, 2>>(p, many, stream);
-    case WEIR_Q3_K: return launch<format<WEIR_CUDA_S4, true, false, 2>>(p, many, stream);
-    case WEIR_Q4_K: return launch<format<WEIR_CUDA_U4, true, true, 1>>(p, many, stream);
-    case WEIR_Q5_K: return launch<format<WEIR_CUDA_S8, true, true, 1>>(p, many, stream);
-    case WEIR_Q6_K: return launch<format<WEIR_CUDA_S8, true, false, 2>>(p, many, stream);
+    case WEIR_IQ4_NL: return launch<format<WEIR_CUDA_S8, false, false, 1>>(g, many, stream);
+    case WEIR_Q4_0: return launch<format<WEIR_CUDA_S4, false, false, 1>>(g, many, stream);
+    case WEIR_Q4_1: return launch<format<WEIR_CUDA_U4, false, true, 1>>(g, many, stream);
+    case WEIR_Q5_1: return launch<format<WEIR_CUDA_S8, false, true, 1>>(g, many, stream);
+    case WEIR_IQ4_XS: return launch<format<WEIR_CUDA_S8, true, false, 1>>(g, many, stream);
+    case WEIR_Q2_K: return launch<format<WEIR_CUDA_U4, true, true, 2>>(g, many, stream);
+    case WEIR_Q3_K: return launch<format<WEIR_CUDA_S4, true, false, 2>>(g, many, stream);
+    case WEIR_Q4_K: return launch<format<WEIR_CUDA_U4, true, true, 1>>(g, many, stream);
+    case WEIR_Q5_K: return launch<format<WEIR_CUDA_S8, true, true, 1>>(g, many, stream);
+    case WEIR_Q6_K: return launch<format<WEIR_CUDA_S8, true, false, 2>>(g, many, stream);
     default: return;
     }
 }

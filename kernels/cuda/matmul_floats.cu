@@ -12,11 +12,14 @@ namespace weir_cuda_matmul_floats {
 
 using namespace weir_cuda_matmul;
 
-template <int ROWS> __global__ void __launch_bounds__(kWarp *kWarps) multiply(const product p)
+template <int ROWS> __global__ void __launch_bounds__(kWarp *kWarps) multiply(const __grid_constant__ group g)
 {
     WEIR_DYNAMIC_SHARED(float, partial); /* [n_slices][ROWS][32 lanes] */
-    const int     lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp), n_warps = (int)(blockDim.x / kWarp);
-    const int64_t output = (int64_t)blockIdx.x * kWarp + lane, first_row = (int64_t)blockIdx.y * ROWS, stride = p.steps * WEIR_CUDA_STEP;
+    const int      lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp), n_warps = (int)(blockDim.x / kWarp);
+    const int      own = own_output(g);
+    const product &p = g.p[own];
+    const int64_t  output = (int64_t)(blockIdx.x - g.first_block[own]) * kWarp + lane, first_row = (int64_t)blockIdx.y * ROWS,
+                  stride = p.steps * WEIR_CUDA_STEP;
     const auto   *weights = reinterpret_cast<const float *>(p.weight + (output < p.n_out ? output : p.n_out - 1) * p.row_bytes);
     const int64_t n_kept = p.row_bytes / (int64_t)sizeof(float), padded = p.n_tiles * kTile;
     for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
@@ -44,25 +47,26 @@ template <int ROWS> __global__ void __launch_bounds__(kWarp *kWarps) multiply(co
     }
 }
 
-template <int ROWS> void launch(const product &p, cudaStream_t stream)
+template <int ROWS> void launch(group &g, cudaStream_t stream)
 {
-    const dim3 grid((unsigned)((p.n_out + kWarp - 1) / kWarp), (unsigned)((p.n_rows + ROWS - 1) / ROWS));
-    WEIR_LAUNCH((multiply<ROWS>), grid, few_threads(p), (size_t)p.n_slices * ROWS * kWarp * sizeof(float), stream, p);
+    const product &first = g.p[0];
+    const dim3     grid(share_blocks(g, kWarp), (unsigned)((first.n_rows + ROWS - 1) / ROWS));
+    WEIR_LAUNCH((multiply<ROWS>), grid, few_threads(first), (size_t)first.n_slices * ROWS * kWarp * sizeof(float), stream, g);
 }
 
 } // namespace weir_cuda_matmul_floats
 
 namespace weir_cuda_matmul {
 
-void multiply_floats(const product &p, cudaStream_t stream)
+void multiply_floats(group &g, cudaStream_t stream)
 {
     using namespace weir_cuda_matmul_floats;
-    if (p.n_rows == 1)
-        launch<1>(p, stream);
-    else if (p.n_rows <= 4)
-        launch<4>(p, stream);
+    if (g.p[0].n_rows == 1)
+        launch<1>(g, stream);
+    else if (g.p[0].n_rows <= 4)
+        launch<4>(g, stream);
     else
-        launch<16>(p, stream);
+        launch<16>(g, stream);
 }
 
 } // namespace weir_cuda_matmul

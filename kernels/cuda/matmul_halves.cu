@@ -97,37 +97,38 @@ template <bool IS_F16> struct format {
     }
 };
 
-template <class FORMAT, int TILES> __global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1) few(const product p)
+template <class FORMAT, int TILES> __global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1) few(const __grid_constant__ group g)
 {
-    multiply_few<FORMAT, TILES>(p, p.x.inverses);
+    multiply_few<FORMAT, TILES>(g);
 }
 constexpr int                           kManyPanels = 2, kManyTiles = 4;
-template <class FORMAT> __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const product p)
+template <class FORMAT> __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__ product p)
 {
-    multiply_many<FORMAT, kManyPanels, kManyTiles>(p, p.x.inverses);
+    multiply_many<FORMAT, kManyPanels, kManyTiles>(p);
 }
 
-template <class FORMAT> void launch(const product &p, bool is_many, cudaStream_t stream)
+template <class FORMAT> void launch(group &g, bool is_many, cudaStream_t stream)
 {
-    if (is_many)
-        WEIR_LAUNCH((many<FORMAT>), many_grid(p, kManyPanels, kManyTiles), kWarp * kWarps, 0, stream, p);
-    else if (p.n_tiles == 1)
-        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(p, 1), few_threads(p), few_shared(p, 1), stream, p);
+    const product &first = g.p[0];
+    for (int32_t o = 0; is_many && o < g.n; o++)
+        WEIR_LAUNCH((many<FORMAT>), many_grid(g.p[o], kManyPanels, kManyTiles), kWarp * kWarps, 0, stream, g.p[o]);
+    if (is_many) return;
+    if (first.n_tiles == 1)
+        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1), stream, g);
     else
-        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(p, 4), few_threads(p), few_shared(p, 4), stream, p);
+        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4), stream, g);
 }
 
 } // namespace weir_cuda_matmul_halves
 
 namespace weir_cuda_matmul {
 
-void multiply_halves(const product &p, weir_dtype kept, bool many, cudaStream_t stream)
+void multiply_halves(group &g, weir_dtype kept, bool many, cudaStream_t stream)
 {
     using namespace weir_cuda_matmul_halves;
-    product own = p;
-    if (kept == WEIR_F16) return launch<format<true>>(own, many, stream);
-    own.x.inverses = nullptr; /* f16's, should another output of the call have it */
-    launch<format<false>>(own, many, stream);
+    if (kept != WEIR_F16) return launch<format<false>>(g, many, stream);
+    for (int32_t o = 0; o < g.n; o++) g.p[o].row_scales = g.p[o].x.inverses;
+    launch<format<true>>(g, many, stream);
 }
 
 } // namespace weir_cuda_matmul
