@@ -5,11 +5,12 @@
  * and waits for it (it has no copies under way), and reads f16 and f32 pages only. Here 16 query rows (all heads of a group that share K and V) are one
  * tensor tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous copies while the one before is used, and products are exact to f32
  * because queries and weights go in as two or three 16-bit parts (attention_parts.h).
- *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 64 flops per byte of padded tensor work, below the 120 to
- *              300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions are blocks of their own
+ *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 32 flops per byte of padded tensor work (bf16 48, q8_0 90), below
+ *              the 150 to 300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions are blocks of their own
  *     prefill  4 * (key_dim + value_dim) flops per row and position as two parts (6 as three: bf16, q8_0, turbo4), K and V are read once per 64 rows (32
- *              where a head is wider than 128, 16 of turbo4's)
- *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by all threads, once per tile and 16 to 64 rows
+ *              where a head is wider than 128; 16 if coded)
+ *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by all threads, once per tile and 16 to 64 rows. At 180
+ *              flops per byte turbo4 is bound by that and by tensor work
  * Not yet run on a GPU: what is known is that emulated warps agree with ref, and what ptxas says.
  *
  * Order: online softmax over tiles of 32 positions in splits of 1024, each split from nothing, joined in ascending order. Narrow blocks (up to 16 query rows
@@ -406,7 +407,7 @@ Call call_of(const weir_attention_args &args)
     call.group = (int32_t)(args.n_heads / args.n_kv_heads);
     call.window = args.window > 0 ? args.window : INT32_MAX;
     call.first_split = args.carry ? args.first_split : 0, call.end_split = args.carry ? args.end_split : INT32_MAX;
-    call.wide_rows = !is_wide_head(args) ? 64 : args.k_format == WEIR_KV_TURBO4 ? kNarrowRows : 32;
+    call.wide_rows = !is_wide_head(args) ? 64 : args.k_format == WEIR_KV_Q8_0 || args.k_format == WEIR_KV_TURBO4 ? kNarrowRows : 32;
     call.scale = args.scale * 1.44269504f;
     call.is_last = !args.carry || args.is_last;
     if (args.k_format == WEIR_KV_TURBO4) set_turbo(call);
@@ -431,12 +432,14 @@ template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t s
     WEIR_LAUNCH(attend<S>, (unsigned)n_units, kThreads, (size_t)bytes, stream, call);
 }
 
-/* Two stages of K and V where 99 KB of shared memory hold them: what every architecture from sm_80 on has. */
+/* Every block fits the 99 KB of shared memory that one may have on sm_86 and sm_89: two stages of K and V where they do, all rows in narrow blocks where wide
+ * ones do not (coded heads wider than 128). Blocks per SM, f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill 69 KB, 1 and 3, as
+ * many as the registers allow. */
 template <class Format> void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {
     if (is_wide_head(call.args)) {
         launch<Shape<Format, 256, 1, 4, Format::kIsBook ? 1 : 2>>(call, n_narrow, stream);
-        if constexpr (!Format::kIsBook) launch<Shape<Format, 256, 2, 2, 1>>(call, n_wide, stream);
+        if constexpr (!Format::kIsCoded) launch<Shape<Format, 256, 2, 2, 1>>(call, n_wide, stream);
     } else {
         launch<Shape<Format, 128, 1, 4, 2>>(call, n_narrow, stream);
         launch<Shape<Format, 128, 4, 1, Format::kIsCoded ? 1 : 2>>(call, n_wide, stream);

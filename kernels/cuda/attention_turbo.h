@@ -126,7 +126,8 @@ inline void set_turbo(Call &call)
     for (int code = 0; code < 16; code++) {
         const float    x = code < 8 ? -half[7 - code] : half[code - 8];
         const uint32_t first = __half_as_ushort(__float2half_rn(x));
-        call.book[code] = first | (uint32_t)__half_as_ushort(__float2half_rn(x - __half2float(__ushort_as_half((unsigned short)first)))) << 16;
+        call.book[code] = first | (uint32_t)__half_as_ushort(__float2half_rn(x - __half2float(__ushort_as_half((unsigned short)first))))
+                                      << 16;
     }
     for (int d = 0; d < 32 * kRotated; d++) {
         call.k_signs[d / 32] |= (uint32_t)(weir_kv_sign(WEIR_KV_K, d) < 0.0f) << d % 32;
