@@ -1,19 +1,23 @@
-/* kernels/cuda/attention.cu - paged causal attention on tensor cores, decode and prefill in one order: f16, bf16 and q8_0 pages.
+/* kernels/cuda/attention.cu - paged causal attention on tensor cores, decode and prefill in one order: f16, bf16, q8_0 and turbo4
+ * pages.
  *
  * Why an override: the single source multiplies on the f32 units of a GPU, a row of threads per position, reads each K and V tile once per 4 query rows
  * and waits for it (it has no copies under way), and reads f16 and f32 pages only. Here 16 query rows (all heads of a group that share K and V) are one
  * tensor tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous copies while the one before is used, and products are exact to f32
  * because queries and weights go in as two or three 16-bit parts (attention_parts.h).
- *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 64 flops per byte of padded tensor work, below the 120 to
- *              300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions are blocks of their own
- *     prefill  4 * (key_dim + value_dim) flops per row and position as two parts, K and V are read once per 64 rows (32 where a head is wider than 128)
+ *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 32 flops per byte of padded tensor work (bf16 48, q8_0 90), below
+ *              the 150 to 300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions are blocks of their own
+ *     prefill  4 * (key_dim + value_dim) flops per row and position as two parts (6 as three: bf16, q8_0, turbo4), K and V are read once per 64 rows (32
+ *              where a head is wider than 128; 16 if coded)
+ *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by all threads, once per tile and 16 to 64 rows. At 180
+ *              flops per byte turbo4 is bound by that and by tensor work
  * Not yet run on a GPU: what is known is that emulated warps agree with ref, and what ptxas says.
  *
  * Order: online softmax over tiles of 32 positions in splits of 1024, each split from nothing, joined in ascending order. Narrow blocks (up to 16 query rows
  * of a KV head, four warps share the positions and dims) and wide ones do the same products in the same order (attention_tile.h), and splits are joined by
  * the same expressions whether one block walks them or a second kernel joins what blocks of their own left: a row has the same bits in decode, prefill
- * and any batch. Infinities in K or V give NaN. */
-#include "kernels/cuda/attention_tile.h"
+ * and any batch. Infinities in K or V give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h); its carries hold V as it is kept: rotated. */
+#include "kernels/cuda/attention_turbo.h"
 
 namespace weir_cuda_attention {
 
@@ -62,27 +66,35 @@ struct Rows {
 /* The block's rows in parts, and by which factor their scores are to be multiplied; rows and dims that are not there are zero. */
 template <class S> __device__ __forceinline__ void stage_queries(char *shared, const Memory &m, const Call &call, const Unit &unit)
 {
-    const int key_dim = (int)call.args.key_dim, keys = (key_dim + 31) / 32 * 32, lane = (int)threadIdx.x % kWarp;
+    const int key_dim = (int)call.args.key_dim, lane = (int)threadIdx.x % kWarp;
     for (int i = (int)threadIdx.x / kWarp; i < S::kRows; i += kThreads / kWarp) {
         const bool    there = i < unit.n_rows;
         const int32_t row = there ? unit.first_row + i : unit.first_row, token = unit.segment->first_row + row / call.group;
         const float  *q = call.args.q + token * call.args.q_stride + (unit.head * call.group + row % call.group) * call.args.q_head_stride;
-        float         up = 1.0f, down = 1.0f;
+        float         x[kRotated], up = 1.0f, down = 1.0f, largest = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kRotated; n++) x[n] = there && n * kWarp + lane < key_dim ? q[n * kWarp + lane] : 0.0f;
+        if constexpr (S::Format::kIsBook) {
+            flip(x, call.k_signs);
+            rotate(x, key_dim, call.k_orthonormal);
+        }
         if constexpr (S::Parts::kQueryExponent > 0) {
-            float largest = 0.0f;
-            for (int d = lane; d < key_dim; d += kWarp) largest = fmaxf(largest, fabsf(q[d]));
+#pragma unroll
+            for (int n = 0; n < kRotated; n++) largest = fmaxf(largest, fabsf(x[n]));
 #pragma unroll
             for (int by = kWarp / 2; by > 0; by /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, by));
             const int exponent = min(S::Parts::kQueryExponent + 126 - (int)(__float_as_uint(largest) >> 23), 100);
             up = __uint_as_float((uint32_t)(127 + exponent) << 23), down = __uint_as_float((uint32_t)(127 - exponent) << 23);
         }
-        for (int d = lane * 2; d < keys; d += kWarp * 2) {
-            uint32_t    parts[S::kParts];
-            const float x = there && d < key_dim ? q[d] * up : 0.0f, y = there && d + 1 < key_dim ? q[d + 1] * up : 0.0f;
-            split_pair<typename S::Parts>(x, y, parts);
 #pragma unroll
-            for (int part = 0; part < S::kParts; part++)
-                *reinterpret_cast<uint32_t *>(shared + m.q + part * m.q_part + i * m.q_row + d * 2) = parts[part];
+        for (int n = 0; n < kRotated; n++) {
+            if (n * kWarp >= key_dim) break;
+            float rest = x[n] * up;
+#pragma unroll
+            for (int part = 0; part < S::kParts; part++) {
+                uint16_t *const to = reinterpret_cast<uint16_t *>(shared + m.q + part * m.q_part + i * m.q_row) + n * kWarp + lane;
+                rest -= S::Parts::take(rest, to);
+            }
         }
         if (lane == 0) reinterpret_cast<float *>(shared + m.factors)[i] = call.scale * down;
     }
@@ -103,12 +115,6 @@ template <class S> __device__ __forceinline__ void clear_ends(char *shared, cons
 }
 
 /* ---- softmax ---------------------------------------------------------------------------------------------------------------------- */
-__device__ __forceinline__ float highest_of_four(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
 /* Scores in units of the exponent, what a row does not see as nothing, and the highest of each row. */
 template <class S>
 __device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float (&highest)[2], const Rows &rows, int32_t position,
@@ -142,6 +148,7 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
     const int32_t begin = max(seen, split * kSplit), end = min(last_own, split * kSplit + kSplit - 1) + 1;
     const int     n_tiles = end > begin ? (end - begin + kTile - 1) / kTile : 0, key_dim = (int)call.args.key_dim,
               value_dim = (int)call.args.value_dim;
+    int          unit_of_values[2] = { 0, 0 };
     float *const maxima = reinterpret_cast<float *>(shared + m.maxima), *const weights = reinterpret_cast<float *>(shared + m.weights);
     const int own = lane.r * 16 + lane.g;
     if (threadIdx.x < kSplit / kPage) {
@@ -175,7 +182,7 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
         if (next < n_tiles) copy_values<S>(shared, m, call, begin + next * kTile, next % S::kStages);
         weir_cuda::copy_commit();
         if (S::Format::kIsCoded) {
-            expand_keys(shared, m, key_dim, stage);
+            expand_keys<S>(shared, m, key_dim, stage);
             __syncthreads();
         }
         score_tile<S>(score, shared, m, key_dim, stage, lane);
@@ -225,16 +232,17 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
                                         : *reinterpret_cast<const float2 *>(weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2);
                 weight[n][h * 2] = pair.x, weight[n][h * 2 + 1] = pair.y;
             }
-        add_values<S>(value, sum, weight, shared, m, value_dim, stage, lane);
+        add_values<S>(value, sum, unit_of_values, weight, shared, m, value_dim, stage, lane);
     }
     weir_cuda::copy_wait<0>();
-    constexpr float back = 1.0f / S::Parts::kWeights;
+    const float back = 1.0f / S::Parts::kWeights, value_back[2] = { back * __uint_as_float((uint32_t)(127 + unit_of_values[0]) << 23),
+                                                                    back * __uint_as_float((uint32_t)(127 + unit_of_values[1]) << 23) };
 #pragma unroll
     for (int i = 0; i < 4; i++) sum[i] *= back;
 #pragma unroll
     for (int n = 0; n < S::kPairs; n++)
 #pragma unroll
-        for (int i = 0; i < 8; i++) value[n][i / 4][i % 4] *= back;
+        for (int i = 0; i < 8; i++) value[n][i / 4][i % 4] *= value_back[i % 4 / 2];
 }
 
 /* Of the thread's row h: where its partial of this split lies. */
@@ -280,7 +288,7 @@ __device__ __forceinline__ void join_split(const Call &call, const Unit &unit, R
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(join.maximum, join.sum);
 }
 
-template <class S> __global__ void __launch_bounds__(kThreads) attend(const Call call)
+template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const Call call)
 {
     WEIR_DYNAMIC_SHARED(char, shared);
     const Unit   unit = unit_of<S>(call);
@@ -289,6 +297,7 @@ template <class S> __global__ void __launch_bounds__(kThreads) attend(const Call
     Rows         rows;
     float        value[S::kPairs][2][4], sum[4];
     stage_queries<S>(shared, m, call, unit);
+    if (S::Format::kIsBook) stage_book<S>(shared, m, call);
     clear_ends<S>(shared, m, (int)call.args.key_dim, (int)call.args.value_dim);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -314,6 +323,12 @@ template <class S> __global__ void __launch_bounds__(kThreads) attend(const Call
             else
                 join_split<S>(call, unit, rows, value, sum, h, i == 0, i + 1 >= unit.n_splits, lane);
         }
+    }
+    if (!S::Format::kIsBook || unit.is_apart || !call.is_last) return;
+    __syncthreads(); /* the rows are written */
+    for (int i = (int)threadIdx.x / kWarp; i < unit.n_rows; i += kThreads / kWarp) {
+        const int32_t row = unit.first_row + i, token = unit.segment->first_row + row / call.group;
+        turn_back(call.args.out + token * call.args.out_stride + (unit.head * call.group + row % call.group) * call.args.value_dim, call);
     }
 }
 
@@ -344,13 +359,19 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
         }
         to[d] = value * (call.is_last ? 1.0f / sum : 1.0f);
     }
-    __syncthreads(); /* all have read the carry */
+    __syncthreads(); /* all have read the carry, or written the row */
+    if (call.is_turned && call.is_last && threadIdx.x < kWarp) turn_back(to, call);
     if (threadIdx.x != 0) return;
     if (!call.is_last) carry[0] = maximum, carry[1] = sum;
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(maximum, sum);
 }
 
 /* ---- the row ---------------------------------------------------------------------------------------------------------------------- */
+bool is_read(weir_kv_format format)
+{
+    return format == WEIR_KV_F16 || format == WEIR_KV_BF16 || format == WEIR_KV_Q8_0 || format == WEIR_KV_TURBO4;
+}
+
 const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto        *args = static_cast<const weir_attention_args *>(op_args);
@@ -358,9 +379,8 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (caps->cuda_capability < 80) return "needs sm_80";
     const char *const why = weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
-    if (args->k_format != args->v_format ||
-        (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_BF16 && args->k_format != WEIR_KV_Q8_0))
-        return "reads KV in f16, bf16 or q8_0";
+    if (args->k_format != args->v_format || !is_read(args->k_format)) return "reads KV in f16, bf16, q8_0 or turbo4";
+    if (args->k_format == WEIR_KV_TURBO4 && (args->key_dim < 32 || args->value_dim < 32)) return "turbo4 rows of 16";
     if (first.k != others.k || first.v != others.v) return "reads all pages in one format";
     if (args->key_dim > 256 || args->value_dim > 256) return "head wider than 256";
     if (args->value_dim % 8 != 0) return "value_dim % 8 != 0";
@@ -387,9 +407,10 @@ Call call_of(const weir_attention_args &args)
     call.group = (int32_t)(args.n_heads / args.n_kv_heads);
     call.window = args.window > 0 ? args.window : INT32_MAX;
     call.first_split = args.carry ? args.first_split : 0, call.end_split = args.carry ? args.end_split : INT32_MAX;
-    call.wide_rows = is_wide_head(args) ? 32 : 64;
+    call.wide_rows = !is_wide_head(args) ? 64 : args.k_format == WEIR_KV_Q8_0 || args.k_format == WEIR_KV_TURBO4 ? kNarrowRows : 32;
     call.scale = args.scale * 1.44269504f;
     call.is_last = !args.carry || args.is_last;
+    if (args.k_format == WEIR_KV_TURBO4) set_turbo(call);
     return call;
 }
 
@@ -411,12 +432,14 @@ template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t s
     WEIR_LAUNCH(attend<S>, (unsigned)n_units, kThreads, (size_t)bytes, stream, call);
 }
 
-/* Two stages of K and V where 99 KB of shared memory hold them: what every architecture from sm_80 on has. */
+/* Every block fits the 99 KB of shared memory that one may have on sm_86 and sm_89: two stages of K and V where they do, all rows in narrow blocks where wide
+ * ones do not (coded heads wider than 128). Blocks per SM, f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill 69 KB, 1 and 3, as
+ * many as the registers allow. */
 template <class Format> void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {
     if (is_wide_head(call.args)) {
-        launch<Shape<Format, 256, 1, 4, 2>>(call, n_narrow, stream);
-        launch<Shape<Format, 256, 2, 2, 1>>(call, n_wide, stream);
+        launch<Shape<Format, 256, 1, 4, Format::kIsBook ? 1 : 2>>(call, n_narrow, stream);
+        if constexpr (!Format::kIsCoded) launch<Shape<Format, 256, 2, 2, 1>>(call, n_wide, stream);
     } else {
         launch<Shape<Format, 128, 1, 4, 2>>(call, n_narrow, stream);
         launch<Shape<Format, 128, 4, 1, Format::kIsCoded ? 1 : 2>>(call, n_wide, stream);
@@ -440,6 +463,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     case WEIR_KV_F16: launch_format<FormatF16>(call, n_narrow, n_wide, stream); break;
     case WEIR_KV_BF16: launch_format<FormatBf16>(call, n_narrow, n_wide, stream); break;
     case WEIR_KV_Q8_0: launch_format<FormatQ8>(call, n_narrow, n_wide, stream); break;
+    case WEIR_KV_TURBO4: launch_format<FormatTurbo4>(call, n_narrow, n_wide, stream); break;
     default: return WEIR_EUNSUPPORTED;
     }
     if (n_joins > 0) WEIR_LAUNCH(join_partials, (unsigned)n_joins, kThreads, 0, stream, call);

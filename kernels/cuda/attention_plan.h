@@ -22,7 +22,9 @@ struct Call {
     float              *scratch;
     int32_t             group, window, first_split, end_split, wide_rows; /* rows of a wide unit */
     float               scale; /* times log2(e) */
-    bool                is_last;
+    uint32_t            k_signs[8], v_signs[8], book[16]; /* turbo: bits of D, centroids as two f16 */
+    float               k_orthonormal, v_orthonormal;
+    bool                is_last, is_turned; /* V is kept rotated */
 };
 
 struct Plan {
@@ -44,7 +46,7 @@ __host__ __device__ inline Plan plan_of(const Call &call, const weir_kv_segment 
     if (plan.n_splits < 0) plan.n_splits = 0;
     plan.n_heads = segment.n_heads > 0 ? segment.n_heads : (int32_t)call.args.n_kv_heads;
     plan.n_rows = segment.n_rows * call.group;
-    plan.is_narrow = plan.n_rows <= kNarrowRows;
+    plan.is_narrow = plan.n_rows <= kNarrowRows || call.wide_rows == kNarrowRows;
     plan.is_apart = plan.n_splits > 1 && plan.n_rows <= kApartRows;
     const int32_t rows = plan.is_narrow ? kNarrowRows : call.wide_rows;
     plan.n_blocks = (plan.n_rows + rows - 1) / rows;

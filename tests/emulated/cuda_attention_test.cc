@@ -12,7 +12,7 @@ namespace {
 
 const weir_kernel &kernel = weir_kernel_cuda_attention;
 
-const weir_kv_format formats[] = { WEIR_KV_F16, WEIR_KV_BF16, WEIR_KV_Q8_0 };
+const weir_kv_format formats[] = { WEIR_KV_F16, WEIR_KV_BF16, WEIR_KV_Q8_0, WEIR_KV_TURBO4 };
 
 Shape with(Shape shape, weir_kv_format format)
 {
@@ -42,11 +42,11 @@ TEST(CudaAttention, MatchesRefOnEveryWidth)
 {
     int n = 0;
     for (const weir_kv_format format : formats)
-        for (const Shape &some :
-             { Shape{ 1, 1, 1, 8, 0, 1, 0 }, Shape{ 3, 1, 16, 16, 30, 5, 0 }, Shape{ 5, 1, 20, 24, 61, 9, 0 },
-               Shape{ 20, 1, 45, 8, 10, 4, 0 }, Shape{ 8, 2, 32, 96, 90, 2, 0 }, Shape{ 4, 4, 64, 128, 5, 70, 0 },
-               Shape{ 2, 1, 128, 64, 130, 33, 50 }, Shape{ 16, 1, 128, 128, 40, 9, 0 }, Shape{ 6, 2, 160, 40, 70, 3, 0 },
-               Shape{ 4, 1, 256, 256, 100, 12, 0 }, Shape{ 8, 1, 192, 128, 33, 1, 0 }, Shape{ 2, 2, 96, 224, 60, 40, 30 } }) {
+        for (const Shape &some : { Shape{ 1, 1, 1, 8, 0, 1, 0 }, Shape{ 3, 1, 16, 16, 30, 5, 0 }, Shape{ 5, 1, 20, 24, 61, 9, 0 },
+                                   Shape{ 20, 1, 45, 8, 10, 4, 0 }, Shape{ 8, 2, 32, 96, 90, 2, 0 }, Shape{ 4, 4, 64, 128, 5, 70, 0 },
+                                   Shape{ 2, 1, 128, 64, 130, 33, 50 }, Shape{ 16, 1, 128, 128, 40, 9, 0 },
+                                   Shape{ 6, 2, 160, 40, 70, 3, 0 }, Shape{ 4, 1, 256, 256, 100, 12, 0 }, Shape{ 3, 1, 256, 32, 50, 7, 0 },
+                                   Shape{ 8, 1, 192, 128, 33, 1, 0 }, Shape{ 2, 2, 96, 224, 60, 40, 30 } }) {
             const Shape shape = with(some, format);
             if (!takes(shape) || !accepts(shape)) continue;
             const Sequence sequence(shape, 7);
@@ -79,9 +79,11 @@ TEST(CudaAttention, LargeAndSmallQueries)
 TEST(CudaAttention, BitsDoNotDependOnChunks)
 {
     for (const weir_kv_format format : formats)
-        for (const Shape &some : { Shape{ 6, 2, 32, 64, 1000, 40, 0 }, Shape{ 3, 1, 64, 32, 1000, 40, 700 },
-                                   Shape{ 10, 1, 128, 128, 0, 45, 7 }, Shape{ 4, 1, 160, 256, 1010, 20, 0 } }) {
-            const Shape    shape = with(some, format);
+        for (const Shape &some :
+             { Shape{ 6, 2, 32, 64, 1000, 40, 0 }, Shape{ 3, 1, 64, 32, 1000, 40, 700 }, Shape{ 10, 1, 128, 128, 0, 45, 7 },
+               Shape{ 4, 1, 160, 256, 1010, 20, 0 }, Shape{ 2, 1, 256, 128, 1015, 13, 0 } }) {
+            const Shape shape = with(some, format);
+            if (!takes(shape)) continue;
             const Sequence sequence(shape, 11);
             const Floats   whole = attend(kernel, sequence, 0, shape.n_rows);
             for (const int32_t chunk : { 17, format == WEIR_KV_F16 ? 1 : 4 })
@@ -197,7 +199,7 @@ TEST(CudaAttention, RejectsWithReasons)
     args.sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, 1 };
     EXPECT_STREQ(kernel.reject(&caps, &args), "reads all pages in one format");
     args.sinks = {}, args.k_format = WEIR_KV_INT8;
-    EXPECT_STREQ(kernel.reject(&caps, &args), "reads KV in f16, bf16 or q8_0");
+    EXPECT_STREQ(kernel.reject(&caps, &args), "reads KV in f16, bf16, q8_0 or turbo4");
 }
 
 } // namespace

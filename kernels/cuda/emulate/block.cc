@@ -51,7 +51,7 @@ weir_emulate_switch:
 namespace weir_emulate {
 namespace {
 
-constexpr size_t kStack = 256 << 10, kPage = 4096, kStaticShared = 48 << 10, kMostShared = 227 << 10, kBeyond = 1024;
+constexpr size_t kStack = 256 << 10, kPage = 4096, kStaticShared = 48 << 10, kMostShared = 99 << 10, kBeyond = 1024;
 constexpr int    kMostThreads = 1024, kWarp = 32;
 
 struct Copy {

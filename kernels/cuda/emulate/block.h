@@ -50,7 +50,7 @@ void wait_for_copies(int n_left);
 typedef void (*ThreadBody)(const void *launch);
 void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body, const void *launch);
 int  take_error(); /* cudaError_t of the last launch that no device takes */
-int  allow_shared(const void *kernel, int bytes);
+int  allow_shared(const void *kernel, int bytes); /* up to 99 KB: what sm_86 and sm_89 have, the least from sm_80 on */
 
 template <class... Parameters> struct Launch {
     void (*kernel)(Parameters...);
