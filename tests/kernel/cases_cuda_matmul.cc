@@ -86,6 +86,8 @@ std::vector<Case> cuda_matmul_cases(weir_op op)
     cases.push_back(matmul({ 200, 256, { 150 }, { WEIR_BF16 } }));
     cases.push_back(matmul({ 3, 256, { 40, 24, 24, 16 }, { WEIR_Q4_K, WEIR_F16, WEIR_F32, WEIR_BF16 }, true, true, 4 }));
     cases.push_back(matmul({ 36, 256, { 40, 24, 24, 16 }, { WEIR_Q6_K, WEIR_F16, WEIR_F32, WEIR_BF16 } }));
+    for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_BF16, WEIR_F32 }) // outputs of one type are one launch for few rows
+        for (const int64_t rows : { 3, 131 }) cases.push_back(matmul({ rows, 256, { 40, 24, 7 }, { dtype }, true, true }));
     cases.push_back(matmul({ 4, 256, { 32 }, { WEIR_F16 }, false, false, 0, Fill::Tiny }));
     return cases;
 }
