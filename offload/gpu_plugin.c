@@ -3,6 +3,7 @@
 
 #include <omp.h>
 
+#include "kernels/cuda/cublas.h"
 #include "offload/device_table.h"
 #include "offload/gpu_images.h"
 #include "offload/gpu_memory.h"
@@ -21,6 +22,25 @@ static void probe(weir_gpu_probe *out)
     weir_gpu_probe_explain(out, &facts, archs, sizeof archs / sizeof archs[0]);
 }
 
+/* By device: what weir_kernel_context.cublas is. */
+static void *libraries[WEIR_GPU_MAX_DEVICES];
+
+/* Without cuBLASLt its row refuses to run, and it runs only where it is pinned. */
+static weir_status open_device(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes)
+{
+    const weir_status status = weir_gpu_memory_open(device, context, free_bytes, text, text_bytes);
+    if (status != WEIR_OK) return status;
+    if (!libraries[device] && weir_cublas_open(&libraries[device], NULL, 0) != WEIR_OK) libraries[device] = NULL;
+    context->cublas = libraries[device];
+    return WEIR_OK;
+}
+
+static void close_device(int device)
+{
+    weir_cublas_close(libraries[device]);
+    libraries[device] = NULL;
+}
+
 __attribute__((visibility("default"))) const weir_gpu_plugin *weir_gpu_plugin_entry(void);
 const weir_gpu_plugin                                        *weir_gpu_plugin_entry(void)
 {
@@ -28,8 +48,8 @@ const weir_gpu_plugin                                        *weir_gpu_plugin_en
         .abi = WEIR_GPU_PLUGIN_ABI,
         .name = "cuda",
         .probe = probe,
-        .open = weir_gpu_memory_open,
-        .close = weir_gpu_memory_close,
+        .open = open_device,
+        .close = close_device,
         .alloc = weir_gpu_memory_alloc,
         .free = weir_gpu_memory_free,
         .copy = weir_gpu_memory_copy,

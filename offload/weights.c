@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/base/checked.h"
+#include "kernels/cuda/weight.h"
 #include "kernels/onednn/weight.h"
 #include "kernels/ref/dequantise.h"
 #include "kernels/x86/dense.h"
@@ -59,13 +60,25 @@ static weir_status plan_dense(weir_weight *plan, const weir_caps *caps, const we
     return weir_dense_bytes(&plan->bytes, plan->dtype, source->n_out, source->n_in) ? WEIR_OK : WEIR_EINVAL;
 }
 
+/* One layout for all types and both modes. Exact: f32, whose kernel alone rounds nothing. */
+static weir_status plan_cuda(weir_weight *plan, const weir_matrix_source *source, bool fast)
+{
+    plan->layout = WEIR_LAYOUT_CUDA;
+    plan->dtype = weir_cuda_dtype(source->dtype, !fast);
+    return weir_cuda_weight_bytes(&plan->bytes, plan->dtype, source->n_out, source->n_in) ? WEIR_OK : WEIR_EINVAL;
+}
+
 weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source, weir_activations activations,
                              weir_error *error)
 {
     WEIR_TRY(check_source(source, error));
     weir_weight planned = { .n_out = source->n_out, .n_in = source->n_in, .dtype = source->dtype, .layout = WEIR_LAYOUT_TILES };
     const bool  fast = activations == WEIR_ACTIVATIONS_FAST;
-    if (!fast || !weir_dtype_of(source->dtype).quantised) {
+    if (weir_stream_caps(stream)->cuda_capability > 0) {
+        if (plan_cuda(&planned, source, fast) != WEIR_OK)
+            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
+                                  (long long)source->n_in);
+    } else if (!fast || !weir_dtype_of(source->dtype).quantised) {
         if (plan_dense(&planned, weir_stream_caps(stream), source, fast) != WEIR_OK)
             return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
                                   (long long)source->n_in);
@@ -124,16 +137,44 @@ static weir_status pack_onednn(weir_weight *plan, int32_t n_threads, const weir_
     return WEIR_OK;
 }
 
+/* Rows [first, first + count) to where `memory` begins. */
+static weir_status pack_cuda(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, int64_t first, int64_t count,
+                             char *memory)
+{
+    const int64_t panels = (count + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL;
+    int           failed = WEIR_OK;
+#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
+    for (int64_t p = 0; p < panels; p++) {
+        const int64_t row = p * WEIR_CUDA_PANEL, left = count - row, rows = left < WEIR_CUDA_PANEL ? left : WEIR_CUDA_PANEL;
+        size_t        at = 0;
+        int           status = WEIR_EINVAL;
+        if (weir_cuda_weight_bytes(&at, plan->dtype, row, plan->n_in))
+            status = (int)weir_cuda_pack_rows(memory + at, plan->dtype, source->data, source->dtype, plan->n_in, first + row, rows);
+        failed = status > failed ? status : failed;
+    }
+    return (weir_status)failed;
+}
+
 static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
 {
     switch (plan->layout) {
     case WEIR_LAYOUT_TILES: return pack_tiles(plan, n_threads, source, memory);
     case WEIR_LAYOUT_DENSE: return pack_dense(plan, n_threads, source, memory);
     case WEIR_LAYOUT_ONEDNN: return pack_onednn(plan, n_threads, source, memory);
-    case WEIR_LAYOUT_ROWS:
-    case WEIR_LAYOUT_CUDA: break;
+    case WEIR_LAYOUT_CUDA: return pack_cuda(plan, n_threads, source, 0, plan->n_out, memory);
+    case WEIR_LAYOUT_ROWS: break;
     }
     return WEIR_EINVAL;
+}
+
+static weir_status packed(weir_status status, const weir_weight *plan, const weir_matrix_source *source, weir_error *error)
+{
+    if (status == WEIR_EFORMAT)
+        return weir_error_set(error, status, "it holds a number that is not finite: the file is damaged, or was converted wrongly");
+    if (status != WEIR_OK)
+        return weir_error_set(error, status, "packing a weight of %lld x %lld %s: %s", (long long)plan->n_out, (long long)plan->n_in,
+                              weir_dtype_of(source->dtype).name, weir_status_text(status));
+    return WEIR_OK;
 }
 
 weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
@@ -142,29 +183,75 @@ weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_
     WEIR_TRY(check_source(source, error));
     WEIR_ASSERT(plan->layout != WEIR_LAYOUT_TILES || plan->dtype == source->dtype);
     WEIR_ASSERT(plan->layout != WEIR_LAYOUT_DENSE || plan->dtype == weir_dense_dtype(source->dtype));
-    const weir_status status = pack(plan, weir_stream_threads(stream), source, memory);
-    if (status == WEIR_EFORMAT)
-        return weir_error_set(error, status, "it holds a number that is not finite: the file is damaged, or was converted wrongly");
-    if (status != WEIR_OK)
-        return weir_error_set(error, status, "packing a weight of %lld x %lld %s: %s", (long long)plan->n_out, (long long)plan->n_in,
-                              weir_dtype_of(source->dtype).name, weir_status_text(status));
+    WEIR_TRY(packed(pack(plan, weir_stream_threads(stream), source, memory), plan, source, error));
     plan->data = memory;
     return WEIR_OK;
+}
+
+int64_t weir_weight_piece_rows(const weir_weight *plan, size_t staging_bytes)
+{
+    size_t panel = 0;
+    if (!weir_cuda_weight_bytes(&panel, plan->dtype, WEIR_CUDA_PANEL, plan->n_in)) return WEIR_CUDA_PANEL;
+    const size_t panels = staging_bytes / panel, all = (size_t)(plan->n_out + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL;
+    return WEIR_CUDA_PANEL * (int64_t)(panels < 1 ? 1 : panels < all ? panels : all);
+}
+
+weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, int64_t count)
+{
+    weir_weight_piece piece = { .first = first, .count = count };
+    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && first >= 0 && first % WEIR_CUDA_PANEL == 0 && count > 0 &&
+                count <= plan->n_out - first);
+    WEIR_ASSERT(count % WEIR_CUDA_PANEL == 0 || first + count == plan->n_out);
+    WEIR_ASSERT(weir_cuda_weight_bytes(&piece.offset, plan->dtype, first, plan->n_in) &&
+                weir_cuda_weight_bytes(&piece.bytes, plan->dtype, count, plan->n_in));
+    return piece;
+}
+
+weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, weir_weight_piece piece,
+                                   void *staging, weir_error *error)
+{
+    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && plan->n_out == source->n_out && plan->n_in == source->n_in);
+    WEIR_TRY(check_source(source, error));
+    const weir_status status = pack_cuda(plan, weir_stream_threads(stream), source, piece.first, piece.count, staging);
+    return packed(status, plan, source, error);
+}
+
+enum { PIECE_BYTES = 16 << 20 };
+
+static weir_status load_pieces(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, char *memory, weir_error *error)
+{
+    const int64_t most = weir_weight_piece_rows(plan, PIECE_BYTES), rows = most < plan->n_out ? most : plan->n_out;
+    void *const   staging = aligned_alloc(64, (weir_weight_piece_of(plan, 0, rows).bytes + 63) & ~(size_t)63);
+    weir_status   status = staging ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "the system has no memory to pack it in");
+    for (int64_t first = 0; first < plan->n_out && status == WEIR_OK; first += rows) {
+        const int64_t           left = plan->n_out - first;
+        const weir_weight_piece piece = weir_weight_piece_of(plan, first, rows < left ? rows : left);
+        status = weir_weight_pack_piece(plan, stream, source, piece, staging, error);
+        if (status == WEIR_OK) weir_stream_copy(stream, memory + piece.offset, staging, piece.bytes);
+    }
+    free(staging);
+    return status;
+}
+
+/* Layouts of the host, for a device that runs its kernels. */
+static weir_status load_whole(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, char *memory, weir_error *error)
+{
+    size_t      bytes;
+    void *const staging = weir_align_size(&bytes, plan->bytes, 64) ? aligned_alloc(64, bytes) : NULL;
+    if (!staging) return weir_error_set(error, WEIR_ENOMEM, "the system has no %zu bytes to pack it in", plan->bytes);
+    const weir_status status = weir_weight_pack(plan, stream, source, staging, error);
+    if (status == WEIR_OK) weir_stream_copy(stream, memory, staging, plan->bytes);
+    free(staging);
+    return status;
 }
 
 weir_status weir_weight_load(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
 {
     if (!weir_stream_device(stream)) return weir_weight_pack(plan, stream, source, memory, error);
-    size_t bytes;
-    void  *packed = weir_align_size(&bytes, plan->bytes, 64) ? aligned_alloc(64, bytes) : NULL;
-    if (!packed) return weir_error_set(error, WEIR_ENOMEM, "the system has no %zu bytes to pack it in", plan->bytes);
-    const weir_status status = weir_weight_pack(plan, stream, source, packed, error);
-    if (status == WEIR_OK) {
-        weir_stream_copy(stream, memory, packed, plan->bytes);
-        plan->data = memory;
-    }
-    free(packed);
-    return status;
+    WEIR_TRY(plan->layout == WEIR_LAYOUT_CUDA ? load_pieces(plan, stream, source, memory, error)
+                                              : load_whole(plan, stream, source, memory, error));
+    plan->data = memory;
+    return WEIR_OK;
 }
 
 void weir_weight_release(weir_weight *weight)

@@ -5,9 +5,8 @@
  * shuffle tree per warp and one barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
  *
  * Threads per row depend on dim alone: a row's order of summation is the same in every batch. */
-#include <cuda_runtime.h>
-
 #include "kernels/abi/ops.h"
+#include "kernels/cuda/cuda.h"
 
 namespace weir_cuda_rmsnorm {
 
@@ -88,7 +87,7 @@ const char *reject(const weir_caps *caps, const void *op_args)
 template <int THREADS, int ROWS, int KEPT> void launch(const weir_rmsnorm_args &args, cudaStream_t stream)
 {
     const int64_t units = args.n_rows * args.n_groups;
-    rmsnorm<THREADS, ROWS, KEPT><<<(unsigned)((units + ROWS - 1) / ROWS), THREADS * ROWS, 0, stream>>>(args);
+    WEIR_LAUNCH((rmsnorm<THREADS, ROWS, KEPT>), (unsigned)((units + ROWS - 1) / ROWS), THREADS * ROWS, 0, stream, args);
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)

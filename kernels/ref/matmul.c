@@ -1,8 +1,14 @@
-/* kernels/ref/matmul.c - the product of rows with a matrix in file rows, dense panels or tiles: the specification of all.
+/* kernels/ref/matmul.c - the product of rows with a matrix in file rows, dense panels, tiles or a GPU's layout: the specification of all.
  *
  * File rows and panels: exact values of the weights, f32 activations, sums in double. Tiles: the int8 activations that the layout prescribes
- * (kernels/x86/activations.h) and the packed weights, sums in double. */
+ * (kernels/x86/activations.h) and the packed weights, sums in double. CUDA: the packed weights and the activations as its kernels round them
+ * (kernels/cuda/activations.h), sums in double. */
+#include <math.h>
+
+#include "kernels/abi/convert.h"
 #include "kernels/abi/ops.h"
+#include "kernels/cuda/activations.h"
+#include "kernels/cuda/weight.h"
 #include "kernels/ref/dequantise.h"
 #include "kernels/x86/activations.h"
 #include "kernels/x86/dense.h"
@@ -70,6 +76,44 @@ static void multiply_tiles(const weir_matmul_args *args, const weir_matmul_outpu
     }
 }
 
+static float f16_factor(const float *x, int64_t n)
+{
+    float greatest = 0;
+    for (int64_t i = 0; i < n; i++) greatest = isnan(x[i]) || fabsf(x[i]) > greatest ? fabsf(x[i]) : greatest;
+    return weir_cuda_f16_factor(greatest);
+}
+
+/* An activation as a GPU multiplies it by weights of that type. */
+static double rounded(weir_dtype kept, const weir_matmul_args *args, const quantised_group *groups, int64_t row, int64_t i, float factor)
+{
+    const float x = args->x[row * args->x_stride + i];
+    switch (kept) {
+    case WEIR_F32: return (double)x;
+    case WEIR_BF16: return (double)weir_bf16_to_f32(weir_bf16_from_f32(x));
+    case WEIR_F16: return (double)weir_f16_to_f32(weir_f16_from_f32(x * factor)) / (double)factor;
+    default: break;
+    }
+    const quantised_group *const group = &groups[row * (args->n_in / WEIR_TILE_GROUP) + i / WEIR_TILE_GROUP];
+    return (double)group->codes[i % WEIR_TILE_GROUP] * (double)group->scale;
+}
+
+static void multiply_cuda(const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows,
+                          const quantised_group *groups)
+{
+    const weir_dtype kept = output->weight->dtype;
+    float            factors[ROWS];
+    for (int64_t r = 0; r < rows; r++)
+        factors[r] = kept == WEIR_F16 ? f16_factor(args->x + (first + r) * args->x_stride, args->n_in) : 1.0f;
+    for (int64_t n = 0; n < output->weight->n_out; n++) {
+        double sums[ROWS] = { 0 };
+        for (int64_t i = 0; i < args->n_in; i++) {
+            const double value = weir_cuda_element(output->weight, n, i);
+            for (int64_t r = 0; r < rows; r++) sums[r] += value * rounded(kept, args, groups, first + r, i, factors[r]);
+        }
+        for (int64_t r = 0; r < rows; r++) put(output, first + r, n, sums[r]);
+    }
+}
+
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_matmul_args *args = op_args;
@@ -103,6 +147,8 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
             const int64_t rows = args->n_rows - first < ROWS ? args->n_rows - first : ROWS;
             if (args->outputs[o].weight->layout == WEIR_LAYOUT_TILES)
                 multiply_tiles(args, &args->outputs[o], first, rows, groups);
+            else if (args->outputs[o].weight->layout == WEIR_LAYOUT_CUDA)
+                multiply_cuda(args, &args->outputs[o], first, rows, groups);
             else
                 WEIR_TRY(multiply_rows(args, &args->outputs[o], first, rows));
         }

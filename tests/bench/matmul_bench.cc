@@ -99,7 +99,7 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
         *std::find_if(std::begin(rows), std::end(rows), [&](const weir_kernel *k) { return !k->reject(&caps, &args); });
     const size_t              bytes = kernel->scratch(&args);
     Memory                    scratch = aligned_memory(bytes);
-    const weir_kernel_context context = { 0, kThreads, nullptr, scratch.get(), bytes };
+    const weir_kernel_context context = { 0, kThreads, nullptr, scratch.get(), bytes, nullptr };
 
     double              limit = bandwidth(), most = peak(!bf16);
     std::vector<double> times;

@@ -109,12 +109,12 @@ std::vector<Case> first_of(std::initializer_list<std::vector<Case> (*)(weir_op)>
 
 std::vector<Case> parity_cases(weir_op op)
 {
-    return first_of({ rowwise_cases, kv_cases, attention_cases, recurrent_cases, coda_cases }, op);
+    return first_of({ rowwise_cases, kv_cases, attention_cases, recurrent_cases, coda_cases, cuda_matmul_cases }, op);
 }
 
 std::vector<Case> bench_cases(weir_op op)
 {
-    return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches, coda_benches }, op);
+    return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches, coda_benches, cuda_matmul_benches }, op);
 }
 
 }  // namespace weir_test

@@ -77,11 +77,11 @@ struct Case {
     Work                                                       work;
 };
 
-// Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill. Nothing for matmul: see matmul_cases.h.
+// Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill. Of matmul those with the layout of GPUs; for the others see matmul_cases.h.
 std::vector<Case> parity_cases(weir_op op);
 std::vector<Case> bench_cases(weir_op op);
 
 // Empty when the regions agree to atol + rtol * |reference|, else where the first of them differs most.
 std::string difference(const Builder &reference, const Builder &other, double atol, double rtol);
 
-}  // namespace weir_test
+} // namespace weir_test

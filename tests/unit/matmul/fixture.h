@@ -125,7 +125,7 @@ inline bool run(const weir_kernel &kernel, const weir_matmul_args &args, int n_t
     const size_t bytes = kernel.scratch ? kernel.scratch(&args) : 0;
     Memory       scratch = aligned_memory(bytes + 64);
     std::memset(scratch.get(), 0xA5, bytes + 64);
-    const weir_kernel_context context = { 0, n_threads, nullptr, scratch.get(), bytes };
+    const weir_kernel_context context = { 0, n_threads, nullptr, scratch.get(), bytes, nullptr };
     if (kernel.run(&context, &args) != WEIR_OK) return false;
     for (size_t i = bytes; i < bytes + 64; i++)
         if ((uint8_t)scratch.get()[i] != 0xA5) return false;

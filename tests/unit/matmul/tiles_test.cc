@@ -234,7 +234,7 @@ TEST(Tiles, RejectWithAReason)
     args.outputs[0].weight = &w.weight;
     args.n_in = 32;
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "n_in differs from the weight's");
-    const weir_kernel_context small = { 0, 2, nullptr, nullptr, 0 };
+    const weir_kernel_context small = { 0, 2, nullptr, nullptr, 0, nullptr };
     args.n_in = 64;
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.run(&small, &args), WEIR_EINVAL) << "scratch is too small";
 }

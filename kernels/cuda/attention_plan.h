@@ -1,0 +1,119 @@
+/* kernels/cuda/attention_plan.h - what a call of attention is about, and into which blocks of threads it is cut: asked on the host for the launch and the
+ * scratch, and by every block for its share.
+ *
+ * A unit is (segment, KV head of its range, up to ROWS query rows, a split or all splits). Query row = token * group + head of the group. */
+#pragma once
+#include <cfloat>
+
+#include "kernels/abi/ops.h"
+#include "kernels/cuda/cuda.h"
+
+namespace weir_cuda_attention {
+
+constexpr int   kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT, kWarp = 32;
+constexpr int   kNarrowRows = 16; /* up to so many query rows of a KV head are one row of tensor tiles                   */
+constexpr int   kApartRows = 64; /* up to so many, splits are units of their own: they are what keeps the machine busy  */
+constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
+
+struct Call {
+    weir_attention_args args;
+    weir_kv_layout      k_layout, v_layout;
+    int64_t             v_part;
+    float              *scratch;
+    int32_t             group, window, first_split, end_split, wide_rows; /* rows of a wide unit */
+    float               scale; /* times log2(e) */
+    uint32_t            k_signs[8], v_signs[8], book[16]; /* turbo: bits of D, centroids as two f16 */
+    float               k_orthonormal, v_orthonormal;
+    bool                is_last, is_turned; /* V is kept rotated */
+};
+
+struct Plan {
+    int32_t first_split, n_splits, n_heads, n_rows, n_blocks; /* KV heads; query rows of each; blocks of rows */
+    int64_t n_units, n_partials; /* partials: in the scratch                   */
+    bool    is_narrow, is_apart;
+};
+
+__host__ __device__ inline int64_t total_floats(const Call &call) { return 2 + call.args.value_dim; }
+
+__host__ __device__ inline Plan plan_of(const Call &call, const weir_kv_segment &segment)
+{
+    Plan plan = {};
+    if (segment.n_rows <= 0) return plan;
+    const int32_t first = segment.n_past >= call.window ? (segment.n_past - call.window + 1) / kSplit : 0;
+    const int32_t end = (segment.n_past + segment.n_rows - 1) / kSplit + 1;
+    plan.first_split = first > call.first_split ? first : call.first_split;
+    plan.n_splits = (end < call.end_split ? end : call.end_split) - plan.first_split;
+    if (plan.n_splits < 0) plan.n_splits = 0;
+    plan.n_heads = segment.n_heads > 0 ? segment.n_heads : (int32_t)call.args.n_kv_heads;
+    plan.n_rows = segment.n_rows * call.group;
+    plan.is_narrow = plan.n_rows <= kNarrowRows || call.wide_rows == kNarrowRows;
+    plan.is_apart = plan.n_splits > 1 && plan.n_rows <= kApartRows;
+    const int32_t rows = plan.is_narrow ? kNarrowRows : call.wide_rows;
+    plan.n_blocks = (plan.n_rows + rows - 1) / rows;
+    plan.n_units = (int64_t)plan.n_blocks * plan.n_heads * (plan.is_apart ? plan.n_splits : 1);
+    plan.n_partials = plan.is_apart ? (int64_t)plan.n_rows * plan.n_heads * plan.n_splits : 0;
+    return plan;
+}
+
+/* Which of a segment's units a kernel runs. */
+enum class Share { Narrow, Wide, Merge };
+__host__ __device__ inline int64_t units_of(const Plan &plan, Share share)
+{
+    if (share == Share::Merge) return plan.is_apart ? (int64_t)plan.n_rows * plan.n_heads : 0;
+    return plan.is_narrow == (share == Share::Narrow) ? plan.n_units : 0;
+}
+
+/* The segment that unit `unit` of the call belongs to; `unit` becomes its number there, `partials` where the segment's part of the scratch begins. A
+ * warp looks at 32 segments at a time. */
+__device__ inline int64_t find_segment(const Call &call, Share share, int64_t *unit, float **partials)
+{
+    const int lane = (int)(threadIdx.x % kWarp);
+    int64_t   scratch = 0;
+    for (int64_t first = 0;; first += kWarp) {
+        int64_t n = 0, floats = 0;
+        if (first + lane < call.args.n_segments) {
+            const Plan plan = plan_of(call, call.args.segments[first + lane]);
+            n = units_of(plan, share), floats = plan.n_partials * total_floats(call);
+        }
+        int64_t units_to = n, floats_to = floats; /* of the lanes up to this one */
+        for (int by = 1; by < kWarp; by *= 2) {
+            const int64_t units = __shfl_up_sync(0xffffffffu, units_to, (unsigned)by),
+                          more = __shfl_up_sync(0xffffffffu, floats_to, (unsigned)by);
+            if (lane >= by) units_to += units, floats_to += more;
+        }
+        const unsigned past = __ballot_sync(0xffffffffu, *unit < units_to);
+        const int      found = past ? __ffs((int)past) - 1 : kWarp - 1;
+        const int64_t  before = __shfl_sync(0xffffffffu, units_to - n, found), all = __shfl_sync(0xffffffffu, units_to, found);
+        scratch += __shfl_sync(0xffffffffu, past ? floats_to - floats : floats_to, found);
+        *unit -= past ? before : all;
+        if (!past) continue;
+        *partials = call.scratch + scratch;
+        return first + found;
+    }
+}
+
+/* ---- joining splits -------------------------------------------------------------------------------------------------------------------- */
+/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_carry.h in the order of these expressions, wherever it is done. */
+struct Join {
+    float maximum, sum, keep, add;
+    bool  is_same, is_first; /* nothing joins; there was nothing before */
+};
+__device__ __forceinline__ Join join_of(float total_maximum, float total_sum, float maximum, float sum)
+{
+    Join join = { total_maximum, total_sum, 1.0f, 0.0f, maximum == kNothing, total_maximum == kNothing };
+    if (join.is_same) return join;
+    join.maximum = total_maximum > maximum ? total_maximum : maximum;
+    join.keep = exp2f(total_maximum - join.maximum);
+    join.add = exp2f(maximum - join.maximum);
+    join.sum = join.is_first ? sum : fmaf(total_sum, join.keep, sum * join.add);
+    return join;
+}
+__device__ __forceinline__ float joined(const Join &join, float total, float value)
+{
+    if (join.is_same) return join.is_first ? 0.0f : total;
+    return join.is_first ? value : fmaf(total, join.keep, value * join.add);
+}
+/* Natural log-sum-exp. */
+__device__ __forceinline__ float lse_of(float maximum, float sum) { return maximum * 0.69314718f + logf(sum); }
+
+} // namespace weir_cuda_attention

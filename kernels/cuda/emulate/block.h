@@ -1,0 +1,77 @@
+/* kernels/cuda/emulate/block.h - the threads of a block as fibers of one host thread: launches, barriers, what a warp does together, asynchronous copies.
+ *
+ * Fibers run until they wait; who runs next is scrambled anew in every round, and so is the order of blocks. Shared memory begins as NaN in every block.
+ * These end the program with a message:
+ *     barriers that threads reach at different lines, or after some have left the kernel
+ *     warp operations of lanes that are not in their mask, have left, or are at another operation; reads from lanes outside the mask
+ *     rows of ldmatrix and targets of copies that are not in shared memory, or not 16-byte aligned; copies that nobody waited for
+ *     writes past dynamic shared memory; launches that no device takes
+ * A missing barrier shows as a NaN or as a stale value, in some of the orders. */
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include "kernels/cuda/emulate/types.h"
+
+namespace weir_emulate {
+
+/* Where a barrier or an operation of a warp stands. */
+struct Site {
+    const char *file;
+    int         line;
+};
+
+[[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *format, ...);
+
+/* ---- of the running fiber ---------------------------------------------------------------------------------------------- */
+struct Place {
+    uint3 thread, block;
+    dim3  block_shape, grid_shape;
+};
+extern Place place;
+
+void *dynamic_shared();
+bool  is_shared(const void *address, size_t bytes);
+/* Waits for all threads of the block; the sum of `value` over them. */
+int barrier(int value, Site site);
+
+/* Waits for all lanes of `mask`, each with arguments of its own; then `complete` sees them all, NULL for lanes outside the mask. */
+typedef void (*WarpOperation)(void *const *lanes, unsigned mask);
+void warp(unsigned mask, WarpOperation complete, void *arguments, Site site);
+int  lane();
+
+/* cp.async: 16 bytes go to shared memory in the wait that covers them, and until then the target holds NaN; from NULL: zeros. */
+void copy16(void *shared, const void *global);
+void commit_copies();
+void wait_for_copies(int n_left);
+
+/* ---- launches -------------------------------------------------------------------------------------------------------------- */
+typedef void (*ThreadBody)(const void *launch);
+void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body, const void *launch);
+int  take_error(); /* cudaError_t of the last launch that no device takes */
+int  allow_shared(const void *kernel, int bytes); /* up to 99 KB: what sm_86 and sm_89 have, the least from sm_80 on */
+
+template <class... Parameters> struct Launch {
+    void (*kernel)(Parameters...);
+    std::tuple<Parameters...> arguments;
+    static void               run(const void *launch)
+    {
+        const auto *self = static_cast<const Launch *>(launch);
+        std::apply(self->kernel, self->arguments);
+    }
+};
+
+template <class T> struct Same {
+    typedef T type;
+};
+template <class... Parameters>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, void *stream,
+            typename Same<Parameters>::type... arguments)
+{
+    (void)stream;
+    const Launch<Parameters...> call = { kernel, std::tuple<Parameters...>(arguments...) };
+    run_grid(reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, Launch<Parameters...>::run, &call);
+}
+
+} // namespace weir_emulate

@@ -1,0 +1,134 @@
+/* kernels/cuda/matmul_halves.cu - products of bf16 and f16 weights with activations of the same type, on the tensor cores, summed in f32.
+ *
+ * A lane's 16 bytes of a row are inputs 8t .. 8t+7 of 32; the same 8 of the activations lie in the lane's 16 bytes of a tile. Which inputs the
+ * hardware calls its columns k is free, as long as both operands agree: words 0 and 1 are one m16n8k16, words 2 and 3 the next. So rows are read by
+ * 16-byte loads as they lie, without shared memory or ldmatrix.
+ *
+ * m16n8k16 alone, for any number of rows: what a tensor core adds up within it, and to how many bits, is the hardware's; but it is the same for
+ * every row and column of the operands. wgmma (sm_90) adds more inputs at a time, and would give many rows other bits than few.
+ *
+ * Why, and what bounds it (computed; no GPU has run this yet): one row moves 2 bytes per weight, 8 warps * 4 steps * 2 KiB of a block are under
+ * way: memory binds up to about 32 rows. Many rows: a block of 128 outputs by 64 rows reads 12 KiB from L2 for 32 inputs and 512 thousand
+ * multiplications, so L2 (about 27 bytes per multiprocessor and cycle of an H100) holds it to a third of what m16n8k16 can; cuBLASLt, which stages
+ * more in shared memory, may be pinned where its bits are no matter (kernels/cuda/cublas.h). */
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/tensor.h"
+
+namespace weir_cuda_matmul_halves {
+
+using namespace weir_cuda_matmul;
+
+template <bool IS_F16> struct format {
+    /* A lane's part of a step of a panel: rows g and g + 8, two times 32 inputs. */
+    struct step {
+        uint4 rows[2][2];
+    };
+
+    static __device__ __forceinline__ void load(step &s, const product &p, int64_t panel, int64_t index)
+    {
+        const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int64_t        row = panel * kPanel + g + 8 * half;
+            const uint8_t *const at = p.weight + (row < p.n_out ? row : p.n_out - 1) * p.row_bytes;
+#pragma unroll
+            for (int chunk = 0; chunk < 2; chunk++) {
+                const int64_t byte = index * 128 + chunk * 64 + t * 16; /* rows are whole 16 bytes, not whole steps */
+                s.rows[half][chunk] = byte < p.row_bytes ? *reinterpret_cast<const uint4 *>(at + byte) : make_uint4(0, 0, 0, 0);
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void multiply_pair(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    {
+        if (IS_F16)
+            weir_cuda::mma_f16(sums, a, b);
+        else
+            weir_cuda::mma_bf16(sums, a, b);
+    }
+
+    static __device__ __forceinline__ void multiply(float (&sums)[4], const step &s, const product &p, int64_t tile, int64_t index)
+    {
+        const int            lane = (int)(threadIdx.x % kWarp);
+        const uint8_t *const at = (IS_F16 ? p.x.f16 : p.x.bf16) + (tile * p.steps + index) * 1024 + lane * 16;
+#pragma unroll
+        for (int chunk = 0; chunk < 2; chunk++) {
+            const uint4    x = *reinterpret_cast<const uint4 *>(at + chunk * 512), low = s.rows[0][chunk], high = s.rows[1][chunk];
+            const uint32_t a[2][4] = { { low.x, high.x, low.y, high.y }, { low.z, high.z, low.w, high.w } };
+            const uint32_t b[2][2] = { { x.x, x.y }, { x.z, x.w } };
+            multiply_pair(sums, a[0], b[0]);
+            multiply_pair(sums, a[1], b[1]);
+        }
+    }
+
+    /* As in matmul_codes.cu: AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
+    template <int PANELS, int TILES, int AHEAD>
+    static __device__ __forceinline__ void sum(const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES],
+                                               int64_t first, int64_t end, float (&sums)[PANELS][TILES][4])
+    {
+        step now[AHEAD][PANELS], next[PANELS];
+        if (AHEAD == 1) {
+#pragma unroll
+            for (int m = 0; m < PANELS; m++) load(next[m], p, panels[m], first);
+        }
+        for (int64_t index = first; index < end; index += AHEAD) {
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+                for (int m = 0; m < PANELS; m++) {
+                    if (AHEAD == 1)
+                        now[i][m] = next[m];
+                    else
+                        load(now[i][m], p, panels[m], index + i < end ? index + i : end - 1);
+                }
+            if (AHEAD == 1) {
+#pragma unroll
+                for (int m = 0; m < PANELS; m++) load(next[m], p, panels[m], index + 1 < end ? index + 1 : index);
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (AHEAD > 1 && index + i >= end) break;
+#pragma unroll
+                for (int n = 0; n < TILES; n++)
+#pragma unroll
+                    for (int m = 0; m < PANELS; m++) multiply(sums[m][n], now[i][m], p, tiles[n], index + i);
+            }
+        }
+    }
+};
+
+template <class FORMAT, int TILES> __global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1) few(const __grid_constant__ group g)
+{
+    multiply_few<FORMAT, TILES>(g);
+}
+constexpr int                           kManyPanels = 2, kManyTiles = 4;
+template <class FORMAT> __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__ product p)
+{
+    multiply_many<FORMAT, kManyPanels, kManyTiles>(p);
+}
+
+template <class FORMAT> void launch(group &g, bool is_many, cudaStream_t stream)
+{
+    const product &first = g.p[0];
+    for (int32_t o = 0; is_many && o < g.n; o++)
+        WEIR_LAUNCH((many<FORMAT>), many_grid(g.p[o], kManyPanels, kManyTiles), kWarp * kWarps, 0, stream, g.p[o]);
+    if (is_many) return;
+    if (first.n_tiles == 1)
+        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1), stream, g);
+    else
+        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4), stream, g);
+}
+
+} // namespace weir_cuda_matmul_halves
+
+namespace weir_cuda_matmul {
+
+void multiply_halves(group &g, weir_dtype kept, bool many, cudaStream_t stream)
+{
+    using namespace weir_cuda_matmul_halves;
+    if (kept != WEIR_F16) return launch<format<false>>(g, many, stream);
+    for (int32_t o = 0; o < g.n; o++) g.p[o].row_scales = g.p[o].x.inverses;
+    launch<format<true>>(g, many, stream);
+}
+
+} // namespace weir_cuda_matmul

@@ -1,0 +1,132 @@
+/* kernels/cuda/matmul_prepare.cu - activations as the products multiply them, into scratch: kernels/cuda/activations.h says to which bits.
+ *
+ * Why kernels of their own: every block of a product needs every activation, and would round it again; int8 also needs a sum of each group. They
+ * read 4 bytes of an activation and write 1.4 (int8), 2 or 4: a fiftieth of the product's bytes for one row, and little beside the arithmetic of
+ * many. For one row the launch is what they cost. Computed; no GPU has run this yet. */
+#include "kernels/cuda/matmul.h"
+
+namespace weir_cuda_matmul_prepare {
+
+using namespace weir_cuda_matmul;
+
+constexpr int kThreads = 256;
+
+/* Element `column` of a row, zero outside of the matrix. */
+__device__ __forceinline__ float x_at(const weir_matmul_args &args, int64_t row, int64_t column)
+{
+    return row < args.n_rows && column < args.n_in ? args.x[row * args.x_stride + column] : 0.0f;
+}
+
+__device__ __forceinline__ int quad_max(int x)
+{
+    x = max(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return max(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ __forceinline__ int quad_sum(int x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/* Four lanes per group of 32: lane t takes inputs 4t .. 4t+3 of both halves. Blocks of a row: y. */
+__global__ void __launch_bounds__(kThreads) quantise(const weir_matmul_args args, const activations x)
+{
+    const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x, group = unit / 4;
+    const int     t = (int)(unit % 4);
+    float         values[8];
+    int           greatest = 0, sums[2] = {};
+    uint32_t      words[2] = {};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        values[i] = x_at(args, row, group * WEIR_CUDA_GROUP + i / 4 * 16 + 4 * t + i % 4);
+        greatest = max(greatest, __float_as_int(values[i]) & 0x7FFFFFFF); /* magnitudes order as their bits do, NaN last */
+    }
+    greatest = quad_max(greatest);
+    const float magnitude = __int_as_float(greatest);
+    const bool  is_wild = greatest >= 0x7F800000, is_nothing = is_wild || magnitude < 0x1p-100f;
+    const float factor = is_nothing ? 0.0f : 127.0f / magnitude;
+    const float scale = is_wild ? __int_as_float(0x7FC00000) : is_nothing ? 0.0f : magnitude / 127.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int code = is_nothing ? 0 : __float2int_rn(values[i] * factor);
+        words[i / 4] |= ((uint32_t)code & 0xFFu) << i % 4 * 8;
+        sums[i / 4] += code;
+    }
+    sums[0] = quad_sum(sums[0]);
+    sums[1] = quad_sum(sums[1]);
+    if (group >= 2 * x.steps) return;
+    const int64_t tile = row / kTile, in_tile = row % kTile, lane = 4 * in_tile + t;
+    *reinterpret_cast<uint2 *>(x.codes + (tile * x.steps + group / 2) * 512 + lane * 16 + group % 2 * 8) = make_uint2(words[0], words[1]);
+    if (t != 0) return;
+    const int64_t at = tile * 2 * x.steps + group;
+    x.scales[at * kTile + in_tile] = scale;
+    x.sums[at * kTile + in_tile] = scale * (float)(sums[0] + sums[1]);
+    x.half_sums[2 * at * kTile + in_tile] = scale * (float)sums[0];
+    x.half_sums[(2 * at + 1) * kTile + in_tile] = scale * (float)sums[1];
+}
+
+/* 2^-e of each row: one block per row. */
+__global__ void __launch_bounds__(kThreads) scale_rows(const weir_matmul_args args, const activations x)
+{
+    __shared__ int partial[kThreads / kWarp];
+    const int64_t  row = blockIdx.x;
+    int            greatest = 0;
+    for (int64_t i = threadIdx.x; i < args.n_in; i += kThreads) greatest = max(greatest, __float_as_int(x_at(args, row, i)) & 0x7FFFFFFF);
+#pragma unroll
+    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) greatest = max(greatest, __shfl_xor_sync(0xffffffffu, greatest, lanes));
+    if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = greatest;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int w = 1; w < kThreads / kWarp; w++) greatest = max(greatest, partial[w]);
+    const int exponent = min(14 - ((greatest >> 23) - 127), 100);
+    x.inverses[row] = greatest >= 0x7F800000 ? 1.0f : __int_as_float((127 - exponent) << 23);
+}
+
+__device__ __forceinline__ uint32_t pair_of(float low, float high, bool is_f16)
+{
+    if (is_f16) return (uint32_t)__half_as_ushort(__float2half_rn(low)) | (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
+    return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) | (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
+}
+
+/* A thread has 8 inputs of a row. */
+template <bool IS_F16> __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, const activations x)
+{
+    const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x, chunk = unit / 4, t = unit % 4;
+    if (chunk >= 2 * x.steps) return;
+    const float factor = IS_F16 ? 1.0f / x.inverses[row] : 1.0f; /* powers of two: exact */
+    uint32_t    words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int64_t column = chunk * 32 + 8 * t + 2 * i;
+        words[i] = pair_of(x_at(args, row, column) * factor, x_at(args, row, column + 1) * factor, IS_F16);
+    }
+    uint8_t *const to = (IS_F16 ? x.f16 : x.bf16) + (row / kTile * 2 * x.steps + chunk) * 512 + (4 * (row % kTile) + t) * 16;
+    *reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__global__ void __launch_bounds__(kThreads) copy(const weir_matmul_args args, const activations x)
+{
+    const int64_t row = blockIdx.y, column = (int64_t)blockIdx.x * kThreads + threadIdx.x, stride = x.steps * WEIR_CUDA_STEP;
+    if (column < stride) x.f32[row * stride + column] = x_at(args, row, column);
+}
+
+} // namespace weir_cuda_matmul_prepare
+
+namespace weir_cuda_matmul {
+
+void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t stream)
+{
+    using namespace weir_cuda_matmul_prepare;
+    const unsigned rows = (unsigned)(x.n_tiles * kTile);
+    const auto     blocks = [&](int64_t units) { return dim3((unsigned)((units + kThreads - 1) / kThreads), rows); };
+    const auto     quads = blocks(8 * x.steps); /* four lanes to 32 inputs */
+    if (x.codes) WEIR_LAUNCH(quantise, quads, kThreads, 0, stream, args, x);
+    if (x.bf16) WEIR_LAUNCH(narrow<false>, quads, kThreads, 0, stream, args, x);
+    if (x.f16) {
+        WEIR_LAUNCH(scale_rows, rows, kThreads, 0, stream, args, x);
+        WEIR_LAUNCH(narrow<true>, quads, kThreads, 0, stream, args, x);
+    }
+    if (x.f32) WEIR_LAUNCH(copy, blocks(x.steps * WEIR_CUDA_STEP), kThreads, 0, stream, args, x);
+}
+
+} // namespace weir_cuda_matmul
