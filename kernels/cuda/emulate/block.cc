@@ -162,6 +162,16 @@ void prepare(int index)
     fiber.state = State::Ready;
 }
 
+// Every thread that can go on, of the warps whose bits are set, until it waits; whether there was one.
+bool run_round(uint32_t awake)
+{
+    bool moved = false;
+    scrambled(block.n, [&](int64_t i) {
+        if (awake >> i / kWarp & 1 && block.fibers[(size_t)i].state == State::Ready) enter((int)i), moved = true;
+    });
+    return moved;
+}
+
 void run_block()
 {
     if (__start_weir_shared != __stop_weir_shared)
@@ -173,11 +183,13 @@ void run_block()
         prepare(i);
         block.warps[(size_t)(i / kWarp)].there |= 1u << i % kWarp;
     }
+    // Warps that sleep wait until the others can go no further: what lacks a barrier is overtaken.
+    const uint32_t everyone = 0xffffffffu;
+    uint32_t       awake = 0;
     while (block.n_done < block.n) {
-        bool moved = false;
-        scrambled(block.n, [&](int64_t i) {
-            if (block.fibers[(size_t)i].state == State::Ready) enter((int)i), moved = true;
-        });
+        if (run_round(awake)) continue;
+        const bool moved = run_round(everyone);
+        awake = (uint32_t)(next_random() >> 32);
         if (moved) continue;
         for (int i = 0; i < block.n; i++) {
             const Fiber &fiber = block.fibers[(size_t)i];

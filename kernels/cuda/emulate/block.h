@@ -1,6 +1,7 @@
 /* kernels/cuda/emulate/block.h - the threads of a block as fibers of one host thread: launches, barriers, what a warp does together, asynchronous copies.
  *
- * Fibers run until they wait; who runs next is scrambled anew in every round, and so is the order of blocks. Shared memory begins as NaN in every block.
+ * Fibers run until they wait; who runs next is scrambled anew in every round, some warps sleep until the others can go no further, and the order of blocks is
+ * scrambled too. Shared memory begins as NaN in every block.
  * These end the program with a message:
  *     barriers that threads reach at different lines, or after some have left the kernel
  *     warp operations of lanes that are not in their mask, have left, or are at another operation; reads from lanes outside the mask
