@@ -300,6 +300,8 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
 
+bool weir_model_keeps_logits(const weir_model *model) { return weir_stream_caps(model->stream)->cuda_capability == 0; }
+
 bool weir_model_watches(const weir_model *model, int64_t index)
 {
     const layer *const l = &model->layers[index];

@@ -42,8 +42,9 @@ typedef struct weir_layer_memory {
 } weir_layer_memory;
 weir_layer_memory      weir_model_layer_memory(const weir_model *model, int64_t layer);
 const weir_rope_table *weir_model_rope(const weir_model *model);
-bool                   weir_model_watches(const weir_model *model, int64_t layer); /* it keeps all KV rows and shows who asks for which */
-const weir_block      *weir_model_layer_mixer(const weir_model *model, int64_t layer);
+bool              weir_model_keeps_logits(const weir_model *model); /* attention can keep what a watch asks for; on GPUs K is read again */
+bool              weir_model_watches(const weir_model *model, int64_t layer); /* it keeps all KV rows and shows who asks for which */
+const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t layer);
 /* Prompts are read in pieces that end at multiples of this, and their rows differ from those of an answer; 1: any cut gives the same bits, and so do
  * prompts and answers. */
 int32_t weir_model_block_rows(const weir_model *model);

@@ -232,8 +232,14 @@ static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_wor
     return status;
 }
 
-static weir_status no_kernel(weir_status status, weir_error *error)
+static weir_status no_kernel(const weir_model *model, weir_status status, weir_error *error)
 {
+    const weir_device *const device = weir_stream_device(model->stream);
+    if (device != NULL && status == WEIR_EUNSUPPORTED)
+        return weir_error_set(error, status,
+                              "%s has no kernel for some op of this model in its KV format; use kv.format f16, bf16, q8_0 or turbo4, or "
+                              "kernels.device = \"cpu\"",
+                              weir_device_name(device));
     return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
 }
 
@@ -247,7 +253,7 @@ weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const
     if (w.memory != NULL && w.near != NULL) {
         lay_out_both(&w, model);
         status = plan_scratch(bytes, model, &w);
-        if (status != WEIR_OK) status = no_kernel(status, error);
+        if (status != WEIR_OK) status = no_kernel(model, status, error);
     } else
         (void)weir_error_set(error, status, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
     free(w.memory);
@@ -259,7 +265,7 @@ static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir
 {
     size_t      bytes;
     weir_status status = plan_scratch(&bytes, model, w);
-    if (status != WEIR_OK) return no_kernel(status, error);
+    if (status != WEIR_OK) return no_kernel(model, status, error);
     WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger), WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
     w->scratch_bytes = bytes;
     status = weir_stream_reserve_planned(model->stream);

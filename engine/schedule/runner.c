@@ -250,7 +250,7 @@ static const weir_attention_watch *watch(const weir_runner *runner, watched *pla
 {
     if (work->sequence->keeping == NULL) return watch_queries(runner, place, work, first_row);
     const weir_keeping_view view = weir_keeping_view_of(work->sequence->keeping, work->n_rows);
-    *place = (watched){ .watch = { .logits = view.logits,
+    *place = (watched){ .watch = { .logits = weir_model_keeps_logits(runner->model) ? view.logits : NULL,
                                    .mass = view.mass,
                                    .below = view.below,
                                    .last = view.last,
