@@ -91,6 +91,20 @@ static bool needs_host(const weir_engine *engine)
     return any;
 }
 
+/* Single ops may have no kernel there: formats of KV, for one. Passes a small step in planning mode. */
+static bool device_runs(const weir_engine *engine, weir_error *why)
+{
+    enum { ROWS = 64, CONTEXT = 256 };
+    const weir_workspace_limits limits = { .rows = ROWS,
+                                           .segments = 1,
+                                           .logits = 1,
+                                           .context = CONTEXT,
+                                           .formats = engine->kv_formats,
+                                           .sinks = weir_kv_choice_sinks(&engine->kv_choice, weir_model_kv_layers(engine->model)) };
+    size_t                      bytes;
+    return weir_workspace_scratch(&bytes, engine->model, &limits, why) != WEIR_EUNSUPPORTED;
+}
+
 static void say_why(const weir_engine *engine)
 {
     const char *const asked = engine->config.kernels.device;
@@ -124,13 +138,15 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
         WEIR_TRY(weir_arch_match(&arch, engine->archs, engine->directory, error));
     if (engine->config.model.adapter[0] != '\0') WEIR_TRY(open_adapter(engine, error));
     WEIR_TRY(bind_model(engine, arch, error));
-    if (engine->device != NULL && needs_host(engine)) {
-        leave_device(engine, "this model has CoDA layers, which the CPU computes");
+    WEIR_TRY(check_chunk(engine, error));
+    WEIR_TRY(choose_formats(engine, error));
+    weir_error why = { .text = "this model has CoDA layers, which the CPU computes" };
+    if (engine->device != NULL && (needs_host(engine) || !device_runs(engine, &why))) {
+        leave_device(engine, why.text);
         WEIR_TRY(bind_model(engine, arch, error));
     }
     say_why(engine);
-    WEIR_TRY(check_chunk(engine, error));
-    return choose_formats(engine, error);
+    return WEIR_OK;
 }
 
 /* Most commands need no chat: a template that cannot be read is said once here, and to those who ask for it. */

@@ -59,6 +59,9 @@ static bool finish(weir_device *device)
     return false;
 }
 
+/* The device of a thread is 0 until it says otherwise. */
+static void begin(weir_device *device) { plugin_of(device)->enter(device->number); }
+
 static void close_gpu(weir_device *device) { plugin_of(device)->close(device->number); }
 
 bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why_bytes)
@@ -70,6 +73,7 @@ bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why
                                       .copy = copy,
                                       .clear = clear,
                                       .finish = finish,
+                                      .begin = begin,
                                       .close = close_gpu };
     weir_gpu                 gpu;
     weir_error               error = { 0 };

@@ -51,6 +51,8 @@ weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_
     return status;
 }
 
+void weir_gpu_memory_enter(int device) { (void)cudaSetDevice(device); } /* a device that is lost fails at the launch */
+
 weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes)
 {
     *out = nullptr;

@@ -8,6 +8,7 @@ extern "C" {
 
 void        weir_gpu_memory_facts(weir_gpu_facts *out); /* CUDA's view alone: nothing of OpenMP is filled in */
 weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes);
+void        weir_gpu_memory_enter(int device);
 weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes);
 void        weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory);
 weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes);

@@ -50,6 +50,7 @@ const weir_gpu_plugin                                        *weir_gpu_plugin_en
         .probe = probe,
         .open = open_device,
         .close = close_device,
+        .enter = weir_gpu_memory_enter,
         .alloc = weir_gpu_memory_alloc,
         .free = weir_gpu_memory_free,
         .copy = weir_gpu_memory_copy,

@@ -37,6 +37,7 @@ typedef struct weir_gpu_plugin {
     /* Fills what kernels are launched with: the device, its stream, its library of products (NULL: not there). */
     weir_status (*open)(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes);
     void (*close)(int device);
+    void (*enter)(int device); /* before launches: the calling thread's kernels go there */
     /* ENOMEM when the device is full, EDEVICE with the runtime's text in `text` (may be NULL) otherwise; so in what follows. */
     weir_status (*alloc)(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes);
     void (*free)(int device, weir_gpu_memory kind, void *memory); /* NULL-safe */

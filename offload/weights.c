@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "engine/base/checked.h"
 #include "kernels/cuda/weight.h"
 #include "kernels/onednn/weight.h"
 #include "kernels/ref/dequantise.h"
@@ -233,15 +232,12 @@ static weir_status load_pieces(weir_weight *plan, weir_stream *stream, const wei
     return status;
 }
 
-/* Layouts of the host, for a device that runs its kernels. */
-static weir_status load_whole(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, char *memory, weir_error *error)
+/* Layouts of the host, for a device that runs its kernels: packed in place, as a launch. oneDNN keeps the address that it packed to. */
+static weir_status load_whole(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
 {
-    size_t      bytes;
-    void *const staging = weir_align_size(&bytes, plan->bytes, 64) ? aligned_alloc(64, bytes) : NULL;
-    if (!staging) return weir_error_set(error, WEIR_ENOMEM, "the system has no %zu bytes to pack it in", plan->bytes);
-    const weir_status status = weir_weight_pack(plan, stream, source, staging, error);
-    if (status == WEIR_OK) weir_stream_copy(stream, memory, staging, plan->bytes);
-    free(staging);
+    weir_device_begin(weir_stream_device(stream));
+    const weir_status status = weir_weight_pack(plan, stream, source, memory, error);
+    weir_device_end(weir_stream_device(stream));
     return status;
 }
 

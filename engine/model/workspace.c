@@ -236,10 +236,10 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
 {
     const weir_device *const device = weir_stream_device(model->stream);
     if (device != NULL && status == WEIR_EUNSUPPORTED)
-        return weir_error_set(error, status,
-                              "%s has no kernel for some op of this model in its KV format; use kv.format f16, bf16, q8_0 or turbo4, or "
-                              "kernels.device = \"cpu\"",
-                              weir_device_name(device));
+        return weir_error_set(
+            error, status,
+            "%s has no kernel for some op of this model in its KV format; it has them for kv.format f16, bf16, q8_0 and turbo4",
+            weir_device_name(device));
     return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
 }
 

@@ -95,7 +95,6 @@ TEST(CudaWeight, TellsItsBytes)
     EXPECT_FALSE(of(WEIR_Q4_K, 64, 96)) << "rows are no whole blocks";
     EXPECT_FALSE(of(WEIR_I32, 64, 64));
     EXPECT_FALSE(of(WEIR_F64, 64, 64)) << "not kept";
-    EXPECT_FALSE(of((weir_dtype)99, 64, 64));
     EXPECT_FALSE(of(WEIR_F32, INT64_MAX, 1));
     EXPECT_FALSE(of(WEIR_F32, 1, INT64_MAX));
     EXPECT_FALSE(of(WEIR_F32, -1, 1));
