@@ -23,27 +23,35 @@ static void name_model(weir_engine *engine)
     (void)snprintf(engine->plan.model, sizeof engine->plan.model, "%.255s", base);
 }
 
-/* Pages that memory.disk has room for; where sessions are saved, the other half is theirs. Pages are larger with a disk than without. None
- * when all tokens of all texts are sinks: those stay in memory. */
-static weir_status plan_disk(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
+/* Pages that so many bytes of a tier below have room for; *n stays 0 where nothing was asked for. */
+static weir_status count_cold(int64_t *n, const weir_kv_spec *spec, int64_t bytes, const char *key, bool may_be_none, weir_error *error)
+{
+    const int64_t block = (int64_t)weir_kv_block_room(spec), per_block = weir_kv_pages_for(spec, 1), most = INT32_MAX / 2 / per_block;
+    *n = (bytes / block < most ? bytes / block : most) * per_block;
+    if (*n > 0 || bytes == 0 || may_be_none) return WEIR_OK;
+    return weir_error_set(error, WEIR_EFULL,
+                          "%s = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; raise it, or set it to 0", key,
+                          (long long)bytes, (long long)block);
+}
+
+/* Pages that the tiers below have room for; where sessions are saved, the other half of memory.disk is theirs. Pages are larger with a tier below than
+ * without. None when all tokens of all texts are sinks: those stay in memory. */
+static weir_status plan_cold(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
 {
     const bool    shares = weir_plan_has_sessions(&engine->config, options->with_service);
-    const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1), per_block = weir_kv_pages_for(spec, 1);
+    const int64_t disk = engine->config.memory.disk / (shares ? 2 : 1), host = spec->has_device ? engine->config.kv.tiers.host : 0;
     const bool    are_all_sinks = spec->sinks.n_pages * (int64_t)WEIR_PAGE_TOKENS >= weir_plan_context(&engine->config, engine->model);
-    if (disk == 0 || per_block == 0 || are_all_sinks) return WEIR_OK;
-    if (engine->device != NULL) {
-        if (!shares)
-            weir_log(WEIR_LOG_WARNING, "memory.disk: with kernels.device = \"%s\" KV pages stay on the device; none go to the disk",
-                     weir_device_name(engine->device));
-        return WEIR_OK;
-    }
-    spec->n_disk_pages = per_block;
-    const int64_t bytes = (int64_t)weir_kv_block_room(spec), most = INT32_MAX / 2 / per_block;
-    spec->n_disk_pages = (disk / bytes < most ? disk / bytes : most) * per_block;
-    if (spec->n_disk_pages > 0 || shares) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL,
-                          "memory.disk = %lldB holds no KV pages: those of 64 tokens take %lld bytes there; raise it, or set it to 0",
-                          (long long)engine->config.memory.disk, (long long)bytes);
+    int64_t       n_disk, n_host;
+    if (engine->config.kv.tiers.host > 0 && !spec->has_device)
+        weir_log(WEIR_LOG_WARNING,
+                 "kv.tiers.host is for KV pages that leave a GPU; the CPU computes, and all of memory.host is there for them");
+    if ((disk == 0 && host == 0) || weir_kv_pages_for(spec, 1) == 0 || are_all_sinks) return WEIR_OK;
+    spec->n_disk_pages = weir_kv_pages_for(spec, 1); /* any: pages are rounded now */
+    WEIR_TRY(count_cold(&n_disk, spec, disk, "memory.disk", shares, error));
+    WEIR_TRY(count_cold(&n_host, spec, host, "kv.tiers.host", false, error));
+    spec->n_disk_pages = n_disk;
+    spec->n_host_pages = n_host;
+    return WEIR_OK;
 }
 
 /* memory.disk_dir, or where there is room as a rule; not /tmp, which may be memory. */
@@ -65,7 +73,8 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
                            .value_dim = shape->head_dim,
                            .formats = engine->kv_formats,
                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, n_layers),
-                           .disk_folder = disk_folder(&engine->config) };
+                           .disk_folder = disk_folder(&engine->config),
+                           .has_device = engine->device != NULL };
 }
 
 /* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
@@ -76,7 +85,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     if (weir_plan_has_states(&engine->config, options->with_server))
         WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS, (size_t)engine->config.states.memory, error));
     *spec = kv_spec(engine);
-    WEIR_TRY(plan_disk(engine, options, spec, error));
+    WEIR_TRY(plan_cold(engine, options, spec, error));
     const weir_identity_parts identity = weir_engine_identity(engine, spec);
     WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
     spec->evicts = weir_policies_are_there(&engine->policies);
@@ -99,6 +108,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     name_model(engine);
     spec->n_pages = engine->plan.kv_pages;
     spec->n_disk_pages = engine->plan.kv_disk_pages;
+    spec->n_host_pages = engine->plan.kv_host_pages;
     spec->n_sink_pages = engine->plan.kv_sink_pages;
     spec->max_rows = engine->plan.window;
     return WEIR_OK;

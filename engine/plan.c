@@ -126,16 +126,17 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
                                      .context = plan->window,
                                      .formats = parts->spec->formats,
                                      .sinks = parts->spec->sinks,
-                                     .has_disk = parts->spec->n_disk_pages > 0,
+                                     .has_cold = weir_kv_cold_pages(parts->spec) > 0,
                                      .evicts = parts->spec->evicts };
     weir_kv_spec          seen = *parts->spec;
     weir_runner_limits    steps = { .rows = limits.rows, .works = limits.segments, .logits = limits.logits };
     size_t                scratch = 0;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
     seen.max_rows = plan->window;
-    plan->staging = weir_kv_staging_bytes(&seen, plan->n_slots);
-    plan->activations = weir_workspace_bytes(parts->model, &limits) + plan->staging + weir_kv_evictor_bytes(&seen);
-    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + scratch + weir_kv_evictor_near_bytes(&seen);
+    const size_t staged = weir_kv_staging_near_bytes(&seen), lists = weir_kv_staging_bytes(&seen, plan->n_slots);
+    plan->staging = staged + lists;
+    plan->activations = weir_workspace_bytes(parts->model, &limits) + lists + weir_kv_evictor_bytes(&seen);
+    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + scratch + staged + weir_kv_evictor_near_bytes(&seen);
     *(plan->has_device ? &plan->near_activations : &plan->activations) = near + (plan->has_device ? 0 : plan->activations);
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
     if (session_sequences(parts) > 1) plan->tokens += weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
@@ -160,15 +161,16 @@ static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int
     return per_block > 0 ? n_pages / per_block : least(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
 }
 
-/* Of the pool, n_disk of whose pages are on disk at most and n_sinks of which are sinks, and of the tree of kept texts over it. */
-static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_disk, int64_t n_sinks)
+/* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the tree of kept texts over it. */
+static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold, int64_t n_sinks)
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     weir_kv_spec  spec = *parts->spec;
     spec.n_pages = n_pages;
-    spec.n_disk_pages = n_disk;
+    spec.n_disk_pages = n_cold; /* their books are the same on the host */
+    spec.n_host_pages = 0;
     spec.n_sink_pages = n_sinks;
-    return (size_t)n_pages * weir_kv_book_bytes() + weir_kv_disk_book_bytes(&spec) +
+    return (size_t)n_pages * weir_kv_book_bytes() + weir_kv_cold_book_bytes(&spec) +
            run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
 }
 
@@ -242,7 +244,7 @@ static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts,
 }
 
 /* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens that a text alone finds room for. Where memory does
- * not hold the sinks of all sequences, nothing follows them; a disk below would be of no use then, and the plan is refused. */
+ * not hold the sinks of all sequences, nothing follows them; a tier below would be of no use then, and the plan is refused. */
 static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room)
 {
     enum { MORE = 64 };
@@ -250,24 +252,27 @@ static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_
     const int64_t             per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
     const size_t              block = weir_kv_block_room(spec);
     const int64_t             window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS, asked = least(spec->sinks.n_pages, window);
-    const int64_t             full = (window - asked) * plan->n_slots, on_disk = disk_blocks(parts, room, full);
-    const size_t              disk_books = book_bytes(parts, on_disk * per_block, on_disk * per_block, 0);
-    const size_t  books = (book_bytes(parts, (on_disk + MORE) * per_block, on_disk * per_block, 0) - disk_books + MORE - 1) / MORE;
-    const int64_t left = room > disk_books ? (int64_t)(room - disk_books) : 0, numbers = INT32_MAX / per_block - on_disk;
+    const int64_t             full = (window - asked) * plan->n_slots, on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
+                  on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
+    const size_t  cold_books = book_bytes(parts, cold * per_block, cold * per_block, 0);
+    const size_t  books = (book_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) - cold_books + MORE - 1) / MORE;
+    const size_t  beside = plan->has_device ? 0 : cold_books; /* of the host, whose total is looked at in the end */
+    const int64_t left = room > beside ? (int64_t)(room - beside) : 0, numbers = INT32_MAX / per_block - cold;
     const int64_t n_sinks = text_sinks(plan, asked, least(left / sink_bytes(parts, (int64_t)books), numbers));
     const int64_t most = (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
     const int64_t blocks = n_sinks < asked ? 0 : least(other_blocks(plan, parts, n_sinks, left, (int64_t)books), least(full, most));
     const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
     plan->kv_disk_pages = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;
+    plan->kv_host_pages = on_host * per_block;
     plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
     plan->kv_sink_pages = sinks * per_block;
-    plan->kv_pages = (blocks + sinks + on_disk) * per_block;
+    plan->kv_pages = (blocks + sinks + cold) * per_block;
     plan->kv = plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_room(spec);
-    plan->kv_rows = (blocks + sinks + on_disk) * WEIR_PAGE_TOKENS;
-    plan->page_tables += book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
-    if (n_sinks < asked) return on_disk > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
-    return (n_sinks + blocks + on_disk) * WEIR_PAGE_TOKENS;
+    plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
+    plan->page_tables += book_bytes(parts, plan->kv_pages, cold * per_block, plan->kv_sink_pages);
+    if (n_sinks < asked) return cold > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
+    return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
 }
 
 /* No head ever holds more than the configured policy's peak. Layers with a sliding window are not the policy's: they keep every row. */
@@ -280,9 +285,11 @@ static bool is_bounded(const weir_plan_parts *parts)
 /* Gives what the other parts leave to KV pages and the books of the pool; false when that is no window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
-    plan->kv_open = weir_kv_open_rows_bytes(parts->spec) * (size_t)plan->n_slots;
+    plan->kv_open = weir_kv_open_rows_bytes(parts->spec) * (size_t)(plan->n_slots + session_sequences(parts));
     plan->kv = plan->kv_open;
-    plan->kv_pages = plan->kv_disk_pages = plan->kv_sink_pages = 0;
+    plan->kv_pages = plan->kv_disk_pages = plan->kv_host_pages = plan->kv_sink_pages = 0;
+    plan->kv_disk = 0;
+    plan->kv_host = weir_kv_host_bytes(parts->spec); /* before what takes a share of the rest */
     if (weir_kv_pages_for(parts->spec, 1) == 0) plan->page_tables += run_bytes(parts, runs_for(plan, parts, 0, wanted));
     plan_snapshots(plan, parts);
     /* With a device the pages' books are counted as if they were there, too. */
@@ -298,25 +305,28 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
 }
 
-/* With a disk: memory holds what running sequences cannot do without, unless it holds all that they can have. */
+/* With a tier below: memory holds what running sequences cannot do without, unless it holds all that they can have. */
 static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot, rows = parts->config->batch.chunk;
-    if (plan->kv_disk_pages == 0) return WEIR_OK;
-    const int64_t blocks = (plan->kv_pages - plan->kv_disk_pages - plan->kv_sink_pages) / per_block;
+    const int64_t cold = plan->kv_disk_pages + plan->kv_host_pages;
+    if (cold == 0) return WEIR_OK;
+    const int64_t blocks = (plan->kv_pages - cold - plan->kv_sink_pages) / per_block;
     const int32_t sequences = plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
     const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_of(parts->spec, 0, end).others / per_block * plan->n_slots;
-    const int64_t needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
+    const int64_t     needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
+    const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;
     return weir_error_set(error, WEIR_EFULL,
-                          "the plan does not fit: memory.host leaves room for %" PRId64
+                          "the plan does not fit: memory.%s leaves room for %" PRId64
                           " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
-                          "%d sequences with the disk below them need %" PRId64 ": for each its first block, %" PRId64
+                          "%d sequences with a tier below them need %" PRId64 ": for each its first block, %" PRId64
                           " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
-                          " for a piece of prompt; raise memory.host, or lower batch.max_sequences, batch.chunk or kv.tiers.hot",
-                          blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0, (double)plan->cap / 1048576.0,
-                          (int)sequences, needed, hot, rows / WEIR_PAGE_TOKENS + 1);
+                          " for a piece of prompt; raise memory.%s, or lower batch.max_sequences, batch.chunk or kv.tiers.hot",
+                          tier, blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0,
+                          (double)(plan->has_device ? plan->device_cap : plan->cap) / 1048576.0, (int)sequences, needed, hot,
+                          rows / WEIR_PAGE_TOKENS + 1, tier);
 }
 
 static void describe_device(weir_plan *plan, const weir_plan_parts *parts)
@@ -398,7 +408,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     if (!plan_rows(plan, parts, wanted) || (config->model.context > 0 && plan->window < config->model.context))
         return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
-    size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages, plan->kv_sink_pages);
+    size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages, plan->kv_sink_pages);
     plan->n_runs = runs_for(plan, parts, plan->kv_pages, plan->window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));

@@ -8,8 +8,8 @@
 size_t weir_plan_total(const weir_plan *plan)
 {
     const size_t near = plan->has_device ? 0 : plan->weights + plan->recurrent + plan->kv;
-    return near + plan->activations + plan->snapshots + plan->page_tables + plan->tokens + plan->sampler + plan->tokenizer + plan->http +
-           plan->process + plan->packs + plan->other;
+    return near + plan->kv_host + plan->activations + plan->snapshots + plan->page_tables + plan->tokens + plan->sampler + plan->tokenizer +
+           plan->http + plan->process + plan->packs + plan->other;
 }
 
 size_t weir_plan_device_total(const weir_plan *plan)
@@ -23,7 +23,7 @@ typedef struct part {
     size_t      bytes;
     bool        is_near; /* on the device, where there is one */
 } part;
-enum { PARTS = 14 };
+enum { PARTS = 15 };
 
 static void parts_of(part out[PARTS], const weir_plan *plan)
 {
@@ -33,6 +33,7 @@ static void parts_of(part out[PARTS], const weir_plan *plan)
                                 { "recurrent_state", "recurrent state", plan->recurrent, true },
                                 { "snapshots", "kept states", plan->snapshots, false },
                                 { "kv", "kv", plan->kv, true },
+                                { "kv_host", "kv on the host", plan->kv_host, false },
                                 { "page_tables", "page tables", plan->page_tables, false },
                                 { "tokens", "tokens", plan->tokens, false },
                                 { "sampler", "sampler", plan->sampler, false },
@@ -61,12 +62,13 @@ weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error)
     }
     return weir_error_set(error, WEIR_EFULL,
                           "the plan does not fit: %s = %.1f MiB of %.1f MiB (%s), which leaves no room for %d rows of KV; raise memory.%s, "
-                          "or lower batch.max_sequences, batch.chunk, server.body_limit, model.context%s",
+                          "or lower batch.max_sequences, batch.chunk, server.body_limit, model.context%s%s",
                           sum, (double)fixed / mib, (double)cap / mib,
                           is_device                 ? plan->device
                           : plan->cap_is_configured ? "memory.host"
                                                     : "found free",
-                          (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host", plan->sink_tokens > 0 ? " or kv.wide_sinks" : "");
+                          (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host", plan->sink_tokens > 0 ? " or kv.wide_sinks" : "",
+                          !is_device && plan->kv_host_pages > 0 ? " or kv.tiers.host" : "");
 }
 
 static weir_status print_budget(weir_buffer *out, const char *text, int64_t bytes)
@@ -84,7 +86,9 @@ static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
     if (plan->disk_is_shared) WEIR_TRY(weir_buffer_text(out, ", at most half beside sessions.dir"));
     if (plan->disk_is_limited)
         WEIR_TRY(weir_buffer_format(out, "; the books of more pages would take too much of %s",
-                                    plan->cap_is_configured ? "memory.host, raise it for more" : "the memory that was found free"));
+                                    plan->has_device          ? "memory.device, raise it for more"
+                                    : plan->cap_is_configured ? "memory.host, raise it for more"
+                                                              : "the memory that was found free"));
     return weir_buffer_text(out, "\n");
 }
 
@@ -95,7 +99,7 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
     parts_of(parts, plan);
     WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
     for (const part *p = parts; p < parts + PARTS; p++) {
-        if (!plan->has_device && strcmp(p->name, "activations_near") == 0) continue;
+        if (!plan->has_device && (strcmp(p->name, "activations_near") == 0 || strcmp(p->name, "kv_host") == 0)) continue;
         WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB", p->text, (double)p->bytes / mib));
         if (plan->has_device && p->is_near) WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
         if (strcmp(p->name, "recurrent_state") == 0) WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->n_slots));
@@ -109,8 +113,11 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             WEIR_TRY(weir_buffer_format(out, ", %.1f MiB of open rows", (double)plan->kv_open / mib));
         if (strcmp(p->name, "kv") == 0 && plan->kv_disk_pages > 0)
             WEIR_TRY(weir_buffer_format(out, "; %" PRId64 " of these pages on disk", plan->kv_disk_pages));
-        if (strcmp(p->name, "activations") == 0 && plan->staging > 0)
-            WEIR_TRY(weir_buffer_format(out, "   %.1f MiB of it for pages from the disk", (double)plan->staging / mib));
+        if (strcmp(p->name, "kv_host") == 0 && plan->kv_host_pages > 0)
+            WEIR_TRY(weir_buffer_format(out, "   %" PRId64 " of these pages (kv.tiers.host)", plan->kv_host_pages));
+        if (strcmp(p->name, plan->has_device ? "activations_near" : "activations") == 0 && plan->staging > 0)
+            WEIR_TRY(weir_buffer_format(out, "   %.1f MiB of it for pages from %s", (double)plan->staging / mib,
+                                        plan->has_device ? "the tier below" : "the disk"));
         WEIR_TRY(weir_buffer_text(out, "\n"));
     }
     WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB   of %.1f MiB %s\n", "total", (double)weir_plan_total(plan) / mib,
@@ -157,8 +164,9 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
                                 plan->cap_is_configured ? "true" : "false", weir_plan_total(plan)));
     for (const part *p = parts; p < parts + PARTS; p++)
         WEIR_TRY(weir_buffer_format(out, "%s\"%s\": %zu", p == parts ? "" : ", ", p->name, p->bytes));
-    WEIR_TRY(weir_buffer_format(out, "}, \"device\": {\"name\": \"%s\", \"cap\": %zu, \"total\": %zu, \"why\": ", plan->device,
-                                plan->device_cap, weir_plan_device_total(plan)));
+    WEIR_TRY(weir_buffer_format(
+        out, "}, \"device\": {\"name\": \"%s\", \"cap\": %zu, \"total\": %zu, \"pages_on_host\": %" PRId64 ", \"why\": ", plan->device,
+        plan->device_cap, weir_plan_device_total(plan), plan->kv_host_pages));
     WEIR_TRY(print_text(out, plan->device_why));
     WEIR_TRY(weir_buffer_format(
         out, "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64 ", \"staging\": %zu, \"limited_by_books\": %s", plan->disk_cap,

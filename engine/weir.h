@@ -35,9 +35,9 @@ typedef struct weir_plan {
     char   device[16], device_title[64],
         device_why[320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was asked for */
     size_t  weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer, http, process, packs, other;
-    int64_t kv_pages, kv_rows;              /* of the pool, on disk too; rows: tokens that fit over all sequences */
-    int64_t kv_disk_pages;                  /* of kv_pages, on disk at most; 0: all are in memory */
-    size_t  kv_disk, staging;               /* bytes of them; of `activations`, for what is read from there */
+    int64_t kv_pages, kv_rows;              /* of the pool, cold ones too; rows: tokens that fit over all sequences */
+    int64_t kv_disk_pages, kv_host_pages;   /* of kv_pages, at most so many are on disk, and below a device on the host */
+    size_t  kv_disk, kv_host, staging;      /* bytes of them, kv_host with a buffer; of the activations, for reading them */
     size_t  disk_cap;                       /* memory.disk */
     bool    disk_is_shared,
         disk_is_limited; /* half of it is for sessions; memory has no room for the books of as many pages as it could hold */

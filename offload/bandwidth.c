@@ -1,4 +1,4 @@
-/* offload/bandwidth.c - a sum over a large buffer with the widest registers of the machine, one contiguous part per thread. */
+/* offload/bandwidth.c - a sum over a large buffer with the widest registers of the machine, one contiguous part per thread; a device's by its own copies. */
 #include "offload/bandwidth.h"
 
 #include <omp.h>
@@ -77,6 +77,12 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static weir_bandwidth summarise(double *rates, int32_t n, int32_t n_threads)
+{
+    qsort(rates, (size_t)n, sizeof rates[0], ascending);
+    return (weir_bandwidth){ .best = rates[n - 1], .median = rates[n / 2], .n_threads = n_threads };
+}
+
 weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_t bytes, int32_t repetitions, weir_error *error)
 {
     if (n_threads == 0) n_threads = omp_get_max_threads();
@@ -93,7 +99,33 @@ weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t n_threads, size_
     (void)weir_bandwidth_read(data, rounded, n_threads); /* wakes the threads */
     for (int32_t r = 0; r < repetitions; r++) rates[r] = weir_bandwidth_read(data, rounded, n_threads);
     free(data);
-    qsort(rates, (size_t)repetitions, sizeof rates[0], ascending);
-    *out = (weir_bandwidth){ .best = rates[repetitions - 1], .median = rates[repetitions / 2], .n_threads = n_threads };
+    *out = summarise(rates, repetitions, n_threads);
+    return WEIR_OK;
+}
+
+weir_status weir_bandwidth_measure_device(weir_bandwidth *out, weir_device *device, int32_t repetitions, weir_error *error)
+{
+    const size_t share = weir_device_memory_bytes(device) / 32 / HUGE_PAGE * HUGE_PAGE, most = (size_t)512 << 20;
+    const size_t bytes = share < HUGE_PAGE ? HUGE_PAGE : share < most ? share : most;
+    double       rates[MAX_REPETITIONS];
+    if (repetitions == 0) repetitions = 12;
+    if (repetitions < 1 || repetitions > MAX_REPETITIONS)
+        return weir_error_set(error, WEIR_EINVAL, "bandwidth: %d repetitions: out of range", repetitions);
+    void *const from = weir_device_alloc(device, bytes), *const to = weir_device_alloc(device, bytes);
+    for (int32_t r = -1; from != NULL && to != NULL && r < repetitions; r++) { /* the first one wakes it */
+        const int64_t start = weir_clock_ns();
+        weir_device_copy(device, to, from, bytes);
+        const int64_t spent = weir_clock_ns() - start;
+        if (r >= 0) rates[r] = 2.0 * (double)bytes / (double)(spent > 0 ? spent : 1);
+    }
+    const bool was_full = from == NULL || to == NULL;
+    weir_device_free(device, from, bytes);
+    weir_device_free(device, to, bytes);
+    const char *const failure = weir_device_failure(device);
+    if (failure != NULL) return weir_error_set(error, WEIR_EDEVICE, "bandwidth: %s", failure);
+    if (was_full)
+        return weir_error_set(error, WEIR_ENOMEM, "bandwidth: %s has no %zu bytes left for it; lower memory.device",
+                              weir_device_name(device), 2 * bytes);
+    *out = summarise(rates, repetitions, 1);
     return WEIR_OK;
 }

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "engine/base/checked.h"
 #include "offload/device_internal.h"
 
 enum { MOST_NUMBER = 15 };
@@ -50,7 +52,8 @@ weir_status weir_device_open(weir_device **out, const char *name, char *why, siz
 void weir_device_close(weir_device *device)
 {
     if (device == NULL) return;
-    WEIR_ASSERT(device->n_blocks == 0); /* memory of the device is still held: whoever holds it would use it after this */
+    WEIR_ASSERT(device->n_blocks == 0 &&
+                device->space == NULL); /* memory of the device is still held: whoever holds it would use it after this */
     if (device->kind->close != NULL) device->kind->close(device);
     free(device);
 }
@@ -70,9 +73,13 @@ const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t 
 void weir_device_fail(weir_device *device, const char *text)
 {
     if (device->failure[0] == '\0') (void)snprintf(device->failure, sizeof device->failure, "%s: %s", device->name, text);
+    atomic_store(&device->has_failed, true);
 }
 
-const char *weir_device_failure(const weir_device *device) { return device->failure[0] != '\0' ? device->failure : NULL; }
+const char *weir_device_failure(const weir_device *device)
+{
+    return atomic_load(&device->has_failed) ? device->failure : NULL; /* the first text stays as it is */
+}
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 /* The first block that begins behind the address. */
@@ -131,7 +138,10 @@ void weir_device_free(weir_device *device, void *memory, size_t bytes)
 
 void *weir_device_alloc_reachable(weir_device *device, size_t bytes)
 {
-    return bytes > 0 && device->failure[0] == '\0' ? device->kind->alloc_reachable(device, bytes) : NULL;
+    (void)pthread_mutex_lock(&lock);
+    void *const memory = bytes > 0 && device->failure[0] == '\0' ? device->kind->alloc_reachable(device, bytes) : NULL;
+    (void)pthread_mutex_unlock(&lock);
+    return memory;
 }
 
 void weir_device_free_reachable(weir_device *device, void *memory, size_t bytes)
@@ -139,19 +149,99 @@ void weir_device_free_reachable(weir_device *device, void *memory, size_t bytes)
     if (memory != NULL) device->kind->free_reachable(device, memory, bytes);
 }
 
+/* ---- address space ----------------------------------------------------------------------------------------------- */
+size_t weir_device_space_book_bytes(size_t reach) { return reach / WEIR_DEVICE_PLACE * sizeof(char *); }
+
+weir_status weir_device_space_open(weir_device *device, void **out, size_t reach)
+{
+    *out = NULL;
+    WEIR_ASSERT(device->space == NULL && reach > 0 && reach % WEIR_DEVICE_PLACE == 0);
+    device->behind = calloc(reach / WEIR_DEVICE_PLACE, sizeof *device->behind);
+    if (device->behind == NULL) return WEIR_ENOMEM;
+    void *const space = mmap(NULL, reach, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED) {
+        free(device->behind);
+        return WEIR_ENOMEM;
+    }
+    device->space = *out = space;
+    device->reach = reach;
+    return WEIR_OK;
+}
+
+void weir_device_space_close(weir_device *device)
+{
+    if (device->space == NULL) return;
+    (void)munmap(device->space, device->reach);
+    free(device->behind);
+    device->space = NULL;
+    device->reach = 0;
+}
+
+void weir_device_space_put(weir_device *device, void *place, void *memory, size_t bytes)
+{
+    const size_t at = (size_t)((char *)place - device->space);
+    WEIR_ASSERT(at % WEIR_DEVICE_PLACE == 0 && bytes % WEIR_DEVICE_PLACE == 0 && at <= device->reach && bytes <= device->reach - at);
+    for (size_t i = 0; i < bytes; i += WEIR_DEVICE_PLACE)
+        device->behind[(at + i) / WEIR_DEVICE_PLACE] = memory != NULL ? (char *)memory + i : NULL;
+}
+
+void *weir_device_behind(const weir_device *device, const void *address)
+{
+    const size_t at = (size_t)((uintptr_t)address - (uintptr_t)device->space);
+    if (device->space == NULL || at >= device->reach) return (void *)(uintptr_t)address;
+    char *const place = device->behind[at / WEIR_DEVICE_PLACE];
+    return place != NULL ? place + at % WEIR_DEVICE_PLACE : NULL;
+}
+
 /* ---- work ------------------------------------------------------------------------------------------------------- */
 void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes)
 {
+    if (bytes == 0) return;
+    void *const       to = weir_device_behind(device, dst);
+    const void *const from = weir_device_behind(device, src);
+    WEIR_ASSERT(to != NULL && from != NULL); /* a page that is not there: who holds it should have brought it back */
     (void)pthread_mutex_lock(&lock);
-    if (bytes > 0 && device->failure[0] == '\0') (void)device->kind->copy(device, dst, src, bytes);
+    if (device->failure[0] == '\0') (void)device->kind->copy(device, to, from, bytes);
     (void)pthread_mutex_unlock(&lock);
 }
 
 void weir_device_clear(weir_device *device, void *memory, size_t bytes)
 {
+    if (bytes == 0) return;
+    void *const behind = weir_device_behind(device, memory);
+    WEIR_ASSERT(behind != NULL);
     (void)pthread_mutex_lock(&lock);
-    if (bytes > 0 && device->failure[0] == '\0') (void)device->kind->clear(device, memory, bytes);
+    if (device->failure[0] == '\0') (void)device->kind->clear(device, behind, bytes);
     (void)pthread_mutex_unlock(&lock);
+}
+
+/* What runs without the lock: nothing after a failure, and its own is kept. */
+static void keep(weir_device *device, bool is_well, const char *text)
+{
+    if (is_well) return;
+    (void)pthread_mutex_lock(&lock);
+    weir_device_fail(device, text);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void weir_device_copy_beside(weir_device *device, void *dst, const void *src, size_t bytes)
+{
+    char text[DEVICE_TEXT] = "";
+    if (bytes > 0 && weir_device_failure(device) == NULL) keep(device, device->kind->copy_beside(device, dst, src, bytes, text), text);
+}
+
+void weir_device_mark(weir_device *device, int mark)
+{
+    char text[DEVICE_TEXT] = "";
+    WEIR_ASSERT(mark >= 0 && mark < WEIR_DEVICE_MARKS);
+    if (device->kind->mark != NULL && weir_device_failure(device) == NULL) keep(device, device->kind->mark(device, mark, text), text);
+}
+
+void weir_device_await(weir_device *device, int mark)
+{
+    char text[DEVICE_TEXT] = "";
+    WEIR_ASSERT(mark >= 0 && mark < WEIR_DEVICE_MARKS);
+    if (device->kind->await != NULL && weir_device_failure(device) == NULL) keep(device, device->kind->await(device, mark, text), text);
 }
 
 void weir_device_finish(weir_device *device)

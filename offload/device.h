@@ -36,7 +36,7 @@ const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t 
 /* Memory that kernels alone read and write: zero, aligned to 256. NULL: it is full. */
 void *weir_device_alloc(weir_device *device, size_t bytes);
 void  weir_device_free(weir_device *device, void *memory, size_t bytes); /* NULL-safe */
-/* Memory of the host that kernels reach too, at the same address: for what the host writes while it launches. */
+/* Memory of the host that kernels reach too, at the same address, aligned to 4096: for what the host writes while it launches, and for fast copies. */
 void *weir_device_alloc_reachable(weir_device *device, size_t bytes);
 void  weir_device_free_reachable(weir_device *device, void *memory, size_t bytes);
 bool  weir_device_owns(const weir_device *device, const void *memory); /* of weir_device_alloc */
@@ -46,6 +46,26 @@ void        weir_device_copy(weir_device *device, void *dst, const void *src, si
 void        weir_device_clear(weir_device *device, void *memory, size_t bytes);
 void        weir_device_finish(weir_device *device); /* all launched kernels have ended */
 const char *weir_device_failure(const weir_device *device); /* NULL: nothing failed */
+
+/* ---- address space -------------------------------------------------------------------------------------------------------------
+ * Addresses that have no memory of their own, for what keeps its address while its bytes come and go: KV pages. A place, whole multiples of 4096, is given memory of
+ * the device and loses it again. Copies and clears take such addresses, within a place; so do tables of pages that are handed to kernels (hand_over.h), which see
+ * what lies behind them. One space at a time; what is put into it belongs to the caller. */
+enum { WEIR_DEVICE_PLACE = 4096 };
+size_t                      weir_device_space_book_bytes(size_t reach); /* of the host */
+WEIR_MUST_CHECK weir_status weir_device_space_open(weir_device *device, void **out, size_t reach); /* ENOMEM */
+void                        weir_device_space_close(weir_device *device); /* nothing is put there any more */
+void                        weir_device_space_put(weir_device *device, void *place, void *memory, size_t bytes); /* memory NULL: none */
+void                       *weir_device_behind(const weir_device *device,
+                                               const void        *address); /* itself if it is no address of the space; NULL: nothing is there */
+
+/* ---- beside the kernels --------------------------------------------------------------------------------------------------------
+ * A thread that fills memory while kernels read other memory: its copies wait for no kernel and no kernel waits for them, they are done when they return. A mark
+ * stands behind all that was launched before it; who awaits it knows that these kernels have ended. One that was never set does not hold anybody up. */
+enum { WEIR_DEVICE_MARKS = 8 };
+void weir_device_copy_beside(weir_device *device, void *dst, const void *src, size_t bytes);
+void weir_device_mark(weir_device *device, int mark);
+void weir_device_await(weir_device *device, int mark);
 
 /* Around a launch, by the stream. */
 void weir_device_begin(weir_device *device);

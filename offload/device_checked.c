@@ -21,6 +21,7 @@ static void protect(weir_device *device, int protection)
     }
 }
 
+/* Under the lock of device.c. */
 static void begin(weir_device *device)
 {
     if (device->n_open++ == 0) protect(device, PROT_READ | PROT_WRITE);
@@ -53,7 +54,7 @@ static void *take_reachable(weir_device *device, size_t bytes)
 {
     size_t rounded;
     (void)device;
-    return weir_align_size(&rounded, bytes, DEVICE_ALIGNMENT) ? aligned_alloc(DEVICE_ALIGNMENT, rounded) : NULL;
+    return weir_align_size(&rounded, bytes, PAGE) ? aligned_alloc(PAGE, rounded) : NULL;
 }
 
 static void give_reachable(weir_device *device, void *memory, size_t bytes)
@@ -67,6 +68,15 @@ static bool copy(weir_device *device, void *dst, const void *src, size_t bytes)
     begin(device);
     memcpy(dst, src, bytes);
     end(device);
+    return true;
+}
+
+static bool copy_beside(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
+{
+    (void)text;
+    weir_device_begin(device);
+    memcpy(dst, src, bytes);
+    weir_device_end(device);
     return true;
 }
 
@@ -91,6 +101,7 @@ void weir_device_open_checked(weir_device *device)
                                       .alloc_reachable = take_reachable,
                                       .free_reachable = give_reachable,
                                       .copy = copy,
+                                      .copy_beside = copy_beside,
                                       .clear = clear,
                                       .finish = finish,
                                       .begin = begin,

@@ -5,19 +5,21 @@
 #include "offload/device_internal.h"
 #include "offload/gpu_loader.h"
 
+_Static_assert((int)WEIR_GPU_MARKS == (int)WEIR_DEVICE_MARKS, "the plugin has them all");
+
 static const weir_gpu_plugin *plugin_of(const weir_device *device) { return device->plugin; }
 
 static void *take_kind(weir_device *device, weir_gpu_memory kind, size_t bytes)
 {
     void *memory = NULL;
-    char  text[160] = "";
+    char  text[DEVICE_TEXT] = "";
     if (plugin_of(device)->alloc(&memory, device->number, kind, bytes, text, sizeof text) == WEIR_EDEVICE) weir_device_fail(device, text);
     return memory;
 }
 
 static bool clear(weir_device *device, void *memory, size_t bytes)
 {
-    char text[160] = "";
+    char text[DEVICE_TEXT] = "";
     if (plugin_of(device)->clear(device->number, memory, bytes, text, sizeof text) == WEIR_OK) return true;
     weir_device_fail(device, text);
     return false;
@@ -45,7 +47,7 @@ static void give_reachable(weir_device *device, void *memory, size_t bytes)
 
 static bool copy(weir_device *device, void *dst, const void *src, size_t bytes)
 {
-    char text[160] = "";
+    char text[DEVICE_TEXT] = "";
     if (plugin_of(device)->copy(device->number, dst, src, bytes, text, sizeof text) == WEIR_OK) return true;
     weir_device_fail(device, text);
     return false;
@@ -53,10 +55,25 @@ static bool copy(weir_device *device, void *dst, const void *src, size_t bytes)
 
 static bool finish(weir_device *device)
 {
-    char text[160] = "";
+    char text[DEVICE_TEXT] = "";
     if (plugin_of(device)->synchronize(device->number, text, sizeof text) == WEIR_OK) return true;
     weir_device_fail(device, text);
     return false;
+}
+
+static bool copy_beside(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
+{
+    return plugin_of(device)->copy_beside(device->number, dst, src, bytes, text, DEVICE_TEXT) == WEIR_OK;
+}
+
+static bool mark(weir_device *device, int number, char text[DEVICE_TEXT])
+{
+    return plugin_of(device)->mark(device->number, number, text, DEVICE_TEXT) == WEIR_OK;
+}
+
+static bool await(weir_device *device, int number, char text[DEVICE_TEXT])
+{
+    return plugin_of(device)->await(device->number, number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
 /* The device of a thread is 0 until it says otherwise. */
@@ -71,13 +88,16 @@ bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why
                                       .alloc_reachable = take_reachable,
                                       .free_reachable = give_reachable,
                                       .copy = copy,
+                                      .copy_beside = copy_beside,
+                                      .mark = mark,
+                                      .await = await,
                                       .clear = clear,
                                       .finish = finish,
                                       .begin = begin,
                                       .close = close_gpu };
     weir_gpu                 gpu;
     weir_error               error = { 0 };
-    char                     text[160] = "";
+    char                     text[DEVICE_TEXT] = "";
     if (weir_gpu_open(&gpu, NULL, &error) != WEIR_OK) {
         (void)snprintf(why, why_bytes, "%s", error.text);
         return false;

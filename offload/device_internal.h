@@ -1,6 +1,10 @@
 /* offload/device_internal.h - what a kind of device brings to device.c. */
 #pragma once
+#include <stdatomic.h>
+
 #include "offload/device.h"
+
+enum { DEVICE_BLOCKS = 4096, DEVICE_ALIGNMENT = 256, DEVICE_TEXT = 160 };
 
 typedef struct device_kind {
     /* Zero, aligned to 256; NULL: full. */
@@ -11,12 +15,14 @@ typedef struct device_kind {
     bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes); /* false: it failed, and said why with weir_device_fail */
     bool (*clear)(weir_device *device, void *memory, size_t bytes);
     bool (*finish)(weir_device *device);
+    /* Called without the lock of device.c; false: `text` says why. */
+    bool (*copy_beside)(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]);
+    bool (*mark)(weir_device *device, int mark, char text[DEVICE_TEXT]); /* NULL: kernels have ended when their launch returns */
+    bool (*await)(weir_device *device, int mark, char text[DEVICE_TEXT]);
     void (*begin)(weir_device *device); /* NULL: nothing to do */
     void (*end)(weir_device *device);
     void (*close)(weir_device *device); /* NULL: nothing to do */
 } device_kind;
-
-enum { DEVICE_BLOCKS = 4096, DEVICE_ALIGNMENT = 256 };
 
 typedef struct device_block {
     char  *memory;
@@ -31,12 +37,16 @@ struct weir_device {
     int                       capability, number;
     const void               *plugin; /* weir_gpu_plugin of a GPU */
     char                      name[16], title[64], failure[200]; /* failure[0] == 0: none */
+    atomic_bool               has_failed; /* there is one: for who must not wait for the lock, under which others wait for kernels */
     device_block              blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
     size_t                    n_blocks;
     int                       n_open; /* checked: launches and copies that run now */
+    char                     *space; /* addresses without access; NULL: there is none */
+    size_t                    reach;
+    char                    **behind; /* [reach / WEIR_DEVICE_PLACE] what was put there */
 };
 
-void weir_device_fail(weir_device *device, const char *text); /* the first one stays */
+void weir_device_fail(weir_device *device, const char *text); /* the first one stays; under the lock of device.c */
 
 /* device_checked.c */
 void weir_device_open_checked(weir_device *device);

@@ -41,14 +41,41 @@ void weir_gpu_memory_facts(weir_gpu_facts *out)
     }
 }
 
+/* By device. Neither waits for the default stream. */
+static struct beside {
+    cudaStream_t stream;
+    cudaEvent_t  marks[WEIR_GPU_MARKS];
+} besides[WEIR_GPU_MAX_DEVICES];
+
+static cudaError_t open_beside(beside *b)
+{
+    cudaError_t error = cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking);
+    for (int i = 0; error == cudaSuccess && i < WEIR_GPU_MARKS; i++)
+        error = cudaEventCreateWithFlags(&b->marks[i], cudaEventDisableTiming | cudaEventBlockingSync);
+    return error;
+}
+
 weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes)
 {
     size_t      total = 0;
     weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status == WEIR_OK) status = status_of(cudaMemGetInfo(free_bytes, &total), text, text_bytes);
+    if (status == WEIR_OK && !besides[device].stream) status = status_of(open_beside(&besides[device]), text, text_bytes);
+    if (status != WEIR_OK) weir_gpu_memory_close(device);
     context->omp_device = device;
     context->cuda_stream = nullptr; /* the default stream: those of the offload runtime wait for it, and it for them */
     return status;
+}
+
+void weir_gpu_memory_close(int device)
+{
+    beside *const b = &besides[device];
+    if (cudaSetDevice(device) == cudaSuccess) {
+        for (cudaEvent_t mark : b->marks)
+            if (mark) (void)cudaEventDestroy(mark);
+        if (b->stream) (void)cudaStreamDestroy(b->stream);
+    }
+    *b = {};
 }
 
 void weir_gpu_memory_enter(int device) { (void)cudaSetDevice(device); } /* a device that is lost fails at the launch */
@@ -82,6 +109,27 @@ weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t 
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     return finish(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr), text, text_bytes);
+}
+
+weir_status weir_gpu_memory_copy_beside(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes)
+{
+    const cudaStream_t stream = besides[device].stream;
+    const weir_status  status = status_of(cudaSetDevice(device), text, text_bytes);
+    if (status != WEIR_OK) return status;
+    const cudaError_t launched = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
+    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(stream) : launched, text, text_bytes);
+}
+
+weir_status weir_gpu_memory_mark(int device, int mark, char *text, size_t text_bytes)
+{
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    return status == WEIR_OK ? status_of(cudaEventRecord(besides[device].marks[mark], nullptr), text, text_bytes) : status;
+}
+
+weir_status weir_gpu_memory_await(int device, int mark, char *text, size_t text_bytes)
+{
+    const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
+    return status == WEIR_OK ? status_of(cudaEventSynchronize(besides[device].marks[mark]), text, text_bytes) : status;
 }
 
 weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text, size_t text_bytes)

@@ -39,6 +39,7 @@ static void close_device(int device)
 {
     weir_cublas_close(libraries[device]);
     libraries[device] = NULL;
+    weir_gpu_memory_close(device);
 }
 
 __attribute__((visibility("default"))) const weir_gpu_plugin *weir_gpu_plugin_entry(void);
@@ -55,6 +56,9 @@ const weir_gpu_plugin                                        *weir_gpu_plugin_en
         .free = weir_gpu_memory_free,
         .copy = weir_gpu_memory_copy,
         .clear = weir_gpu_memory_clear,
+        .copy_beside = weir_gpu_memory_copy_beside,
+        .mark = weir_gpu_memory_mark,
+        .await = weir_gpu_memory_await,
         .synchronize = weir_gpu_memory_synchronize,
         .kernels = weir_device_rows,
     };

@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 /* Raised with every change of this header or of kernels/abi: the plugin and the engine must come from one build. */
-enum { WEIR_GPU_PLUGIN_ABI = 2, WEIR_GPU_MAX_DEVICES = 16 };
+enum { WEIR_GPU_PLUGIN_ABI = 3, WEIR_GPU_MAX_DEVICES = 16, WEIR_GPU_MARKS = 8 };
 #define WEIR_GPU_PLUGIN_ENTRY "weir_gpu_plugin_entry"
 
 typedef struct weir_gpu_device {
@@ -44,6 +44,11 @@ typedef struct weir_gpu_plugin {
     /* After all launched kernels; any direction; done when they return. */
     weir_status (*copy)(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes);
     weir_status (*clear)(int device, void *memory, size_t bytes, char *text, size_t text_bytes);
+    /* Beside the kernels, on a stream of its own: waits for none, none waits for it; done when it returns. Any thread. */
+    weir_status (*copy_beside)(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes);
+    weir_status (*mark)(int device, int mark, char *text, size_t text_bytes);  /* [WEIR_GPU_MARKS] behind all launched kernels */
+    weir_status (*await)(int device, int mark, char *text,
+                         size_t text_bytes); /* those before the mark ended, or it was never set; any thread */
     weir_status (*synchronize)(int device, char *text, size_t text_bytes); /* all launched kernels ended; EDEVICE if one failed */
     /* Rows in order of preference within an op: CUDA overrides first, then the single source built for nvptx. Pointers in the
      * arguments, and in the structs that those point to, are device addresses; weir_kernel_context.omp_device is the device. Segment

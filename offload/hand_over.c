@@ -86,12 +86,20 @@ static void *list(weir_hand_over *h, const void *array, size_t bytes)
     return there;
 }
 
-/* The first `used` of `stride` entries of each head, side by side. */
-static void *const *table(weir_hand_over *h, void *const *entries, int64_t n_heads, int64_t stride, int64_t used, bool is_sure)
+/* Entries of a table: there is room for the first `end` of each head, and those from `first` on are filled in, which the op looks at. */
+typedef struct entries {
+    int64_t first, end;
+} entries;
+
+/* `used` of `stride` entries of each head, side by side. Pages in the device's address space become what lies behind them, NULL where nothing
+ * does: of the pages of a table the op reads or writes some, and those are there. */
+static void *const *table(weir_hand_over *h, void *const *pages, int64_t n_heads, int64_t stride, entries used, bool is_sure)
 {
-    if ((entries == NULL && !(h->plans && is_sure)) || used <= 0) return NULL;
-    void **const there = place(&h->ring, h->measures, (size_t)(n_heads * used) * sizeof *there);
-    for (int64_t i = 0; !h->measures && i < n_heads; i++) memcpy(there + i * used, entries + i * stride, (size_t)used * sizeof *there);
+    if ((pages == NULL && !(h->plans && is_sure)) || used.end <= 0) return NULL;
+    void **const there = place(&h->ring, h->measures, (size_t)(n_heads * used.end) * sizeof *there);
+    for (int64_t i = 0; !h->measures && i < n_heads; i++)
+        for (int64_t page = used.first; page < used.end; page++)
+            there[i * used.end + page] = weir_device_behind(h->device, pages[i * stride + page]);
     return there;
 }
 
@@ -101,15 +109,21 @@ static void must_own(weir_hand_over *h, const void *array)
 }
 
 /* ---- segments ----------------------------------------------------------------------------------------------------- */
+static int64_t pages_for(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
+
+/* Pages that all rows of a segment see, and those that its own rows are in. */
+static entries seen_pages(const weir_kv_segment *s) { return (entries){ 0, pages_for((int64_t)s->n_past + s->n_rows) }; }
+static entries own_pages(const weir_kv_segment *s) { return (entries){ s->n_past / WEIR_PAGE_TOKENS, seen_pages(s).end }; }
+
 /* Query heads for each KV head: 0 where there are no logits. */
-static void kv_segment(weir_hand_over *h, weir_kv_segment *s, int64_t n_kv_heads, int64_t group, direction logits)
+static void kv_segment(weir_hand_over *h, weir_kv_segment *s, int64_t n_kv_heads, int64_t group, direction logits, entries used)
 {
-    const int64_t heads = weir_kv_segment_heads(s, n_kv_heads), n_slots = (int64_t)s->n_past + s->n_rows;
-    const int64_t first = s->n_past / WEIR_PAGE_TOKENS, end = (n_slots + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    s->pages = table(h, s->pages, heads, s->page_stride, end, true);
-    s->page_stride = end;
-    s->open_pages = table(h, s->open_pages, heads, s->open_stride, end - first, false);
-    s->open_stride = end - first;
+    const int64_t heads = weir_kv_segment_heads(s, n_kv_heads);
+    const entries own = own_pages(s), open = { 0, own.end - own.first };
+    s->pages = table(h, s->pages, heads, s->page_stride, used, true);
+    s->page_stride = used.end;
+    s->open_pages = table(h, s->open_pages, heads, s->open_stride, open, false);
+    s->open_stride = open.end;
     s->logits = rows_of(h, s->logits, heads * group, s->logits_stride, s->logits_stride, logits);
 }
 
@@ -119,7 +133,7 @@ static int64_t last_row(int64_t so_far, int32_t first_row, int32_t n_rows)
     return end > so_far ? end : so_far;
 }
 
-static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segment *segments, int64_t n, int64_t n_kv_heads, int64_t group,
+static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segment *segments, int64_t n, int64_t n_kv_heads,
                                           int64_t *n_rows)
 {
     weir_kv_segment *const there = list(h, segments, (size_t)n * sizeof *segments);
@@ -127,7 +141,7 @@ static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segme
     for (int64_t i = 0; i < n; i++) {
         weir_kv_segment s = segments[i];
         *n_rows = last_row(*n_rows, s.first_row, s.n_rows);
-        kv_segment(h, &s, n_kv_heads, group, BOTH);
+        kv_segment(h, &s, n_kv_heads, 0, BOTH, own_pages(&s));
         if (!h->measures) there[i] = s;
     }
     return there;
@@ -153,7 +167,7 @@ static void rope(weir_hand_over *h, weir_rope_args *a)
 static void kv_write(weir_hand_over *h, weir_kv_write_args *a)
 {
     int64_t n;
-    a->segments = kv_segments(h, a->segments, a->n_segments, a->n_kv_heads, 0, &n);
+    a->segments = kv_segments(h, a->segments, a->n_segments, a->n_kv_heads, &n);
     a->k = rows_of(h, a->k, n, a->k_stride, a->n_kv_heads * a->key_dim, IN);
     a->v = rows_of(h, a->v, n, a->v_stride, a->n_kv_heads * a->value_dim, IN);
 }
@@ -161,7 +175,7 @@ static void kv_write(weir_hand_over *h, weir_kv_write_args *a)
 static void kv_read(weir_hand_over *h, weir_kv_read_args *a)
 {
     int64_t n;
-    a->segments = kv_segments(h, a->segments, a->n_segments, a->n_kv_heads, 0, &n);
+    a->segments = kv_segments(h, a->segments, a->n_segments, a->n_kv_heads, &n);
     a->k = rows_of(h, a->k, n, a->k_stride, a->n_kv_heads * a->key_dim, OUT);
     a->v = rows_of(h, a->v, n, a->v_stride, a->n_kv_heads * a->value_dim, OUT);
 }
@@ -184,7 +198,7 @@ static void kv_compact(weir_hand_over *h, weir_kv_compact_args *a)
     for (int64_t i = 0; i < a->n_segments; i++) {
         weir_kv_compact_segment s = from[i];
         const int64_t           n_pages = pages_moved(&s, a->n_kv_heads);
-        s.pages = table(h, s.pages, a->n_kv_heads, s.page_stride, n_pages, true);
+        s.pages = table(h, s.pages, a->n_kv_heads, s.page_stride, (entries){ 0, n_pages }, true);
         s.page_stride = n_pages;
         int64_t most = 0;
         for (int64_t g = 0; g < a->n_kv_heads; g++) most = s.n_keep[g] > most ? s.n_keep[g] : most;
@@ -199,7 +213,7 @@ static void kv_compact(weir_hand_over *h, weir_kv_compact_args *a)
 static void key_products(weir_hand_over *h, weir_key_products_args *a)
 {
     int64_t n;
-    a->rows = kv_segments(h, a->rows, 1, 1, 0, &n);
+    a->rows = kv_segments(h, a->rows, 1, 1, &n);
     a->out = rows_of(h, a->out, a->n_vectors, a->out_stride, a->out_stride, OUT);
     a->vectors = rows_of(h, a->vectors, a->n_vectors, a->key_dim, a->key_dim, IN);
     a->lengths = rows_of(h, a->lengths, a->n_vectors, a->n_pairs, a->n_pairs, IN);
@@ -207,8 +221,18 @@ static void key_products(weir_hand_over *h, weir_key_products_args *a)
 
 static void attention(weir_hand_over *h, weir_attention_args *a)
 {
-    int64_t n;
-    a->segments = kv_segments(h, a->segments, a->n_segments, a->n_kv_heads, a->n_heads / a->n_kv_heads, &n);
+    enum { SPLIT_PAGES = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS };
+    const weir_kv_segment *const from = a->segments;
+    weir_kv_segment *const       there = list(h, from, (size_t)a->n_segments * sizeof *from);
+    for (int64_t i = 0; i < a->n_segments; i++) {
+        weir_kv_segment s = from[i];
+        entries         used = seen_pages(&s);
+        if (a->carry != NULL) used.first = (int64_t)a->first_split * SPLIT_PAGES;
+        if (a->carry != NULL && (int64_t)a->end_split * SPLIT_PAGES < used.end) used.end = (int64_t)a->end_split * SPLIT_PAGES;
+        kv_segment(h, &s, a->n_kv_heads, a->n_heads / a->n_kv_heads, BOTH, used);
+        if (!h->measures) there[i] = s;
+    }
+    a->segments = there;
     must_own(h, a->q);
     must_own(h, a->out);
     must_own(h, a->lse);
@@ -223,7 +247,8 @@ static void attention_mass(weir_hand_over *h, weir_attention_mass_args *a)
     for (int64_t i = 0; i < a->n_segments; i++) {
         weir_attention_mass_segment s = from[i];
         const int64_t               queries = weir_kv_segment_heads(&s.rows, a->n_kv_heads) * group;
-        kv_segment(h, &s.rows, a->n_kv_heads, group, IN);
+        const entries               used = { s.first_slot / WEIR_PAGE_TOKENS, pages_for(weir_attention_mass_end(&from[i])) };
+        kv_segment(h, &s.rows, a->n_kv_heads, group, IN, used);
         s.mass = rows_of(h, s.mass, queries, s.stride, weir_attention_mass_end(&from[i]), BOTH);
         s.below = rows_of(h, s.below, queries, s.stride, weir_attention_mass_end(&from[i]), BOTH);
         s.last = rows_of(h, s.last, queries, s.stride, weir_attention_mass_end(&from[i]), BOTH);

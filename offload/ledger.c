@@ -246,6 +246,30 @@ void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account accou
     weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
 }
 
+weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error)
+{
+    if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
+    *out = NULL;
+    if (bytes == 0) return WEIR_OK;
+    WEIR_TRY(weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, error));
+    *out = weir_device_alloc_reachable(ledger->device, bytes);
+    if (*out != NULL) return WEIR_OK;
+    weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
+    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes that %s could reach; lower memory.host or kv.tiers.host",
+                          account_names[account], bytes, weir_device_name(ledger->device));
+}
+
+void weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
+{
+    if (ledger->device == NULL) {
+        weir_ledger_free(ledger, memory, account, bytes);
+        return;
+    }
+    if (memory == NULL) return;
+    weir_device_free_reachable(ledger->device, memory, bytes);
+    weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
+}
+
 void weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes)
 {
     if (ledger->device != NULL)
@@ -260,4 +284,10 @@ void weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes)
         weir_device_clear(ledger->device, memory, bytes);
     else
         memset(memory, 0, bytes);
+}
+
+weir_status weir_ledger_check(const weir_ledger *ledger, weir_error *error)
+{
+    const char *const failure = ledger->device != NULL ? weir_device_failure(ledger->device) : NULL;
+    return failure == NULL ? WEIR_OK : weir_error_set(error, WEIR_EDEVICE, "%s", failure);
 }

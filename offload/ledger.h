@@ -1,6 +1,6 @@
 /* offload/ledger.h - every byte has an account, and the caps are hard: a reservation that does not fit fails before the allocation.
  *
- * Thread-safe (HTTP threads reserve request memory). Tiers: host now; device and disk have caps that nothing uses yet. */
+ * Thread-safe (HTTP threads reserve request memory). Caps: of the host, of a device, of the disk. */
 #pragma once
 #include <stddef.h>
 
@@ -75,8 +75,8 @@ void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
 void                        weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-/* Zero-filled address space of which only `bytes` are charged: the caller sees to it that no more are backed (madvise). No huge pages: they would
- * back what nobody asked for. NULL-safe unmap with the same numbers. */
+/* Zero-filled address space of the host of which only `bytes` are charged: the caller sees to it that no more are backed (madvise). No huge pages: they
+ * would back what nobody asked for. NULL-safe unmap with the same numbers. */
 WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach,
                                             weir_error *error);
 void                        weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach);
@@ -88,9 +88,15 @@ void                        weir_ledger_use_device(weir_ledger *ledger, weir_dev
 weir_device                *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
 void                        weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+/* Memory of the host, charged to it, that copies to and from the device reach at full speed: page-locked there. Not zeroed. Without a device as weir_ledger_alloc. */
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_account account, size_t bytes,
+                                                     weir_error *error);
+void                        weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 weir_tier                   weir_ledger_near_tier(const weir_ledger *ledger); /* where it is charged */
 void                        weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
 void                        weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
+/* EDEVICE with its text where the device failed: a copy since then was not made. Who gives bytes away that came by copies asks behind them. */
+WEIR_MUST_CHECK weir_status weir_ledger_check(const weir_ledger *ledger, weir_error *error);
 
 #ifdef __cplusplus
 }

@@ -127,25 +127,31 @@ static weir_status begin_depth(bench *b, const weir_bench_options *options, int3
                           weir_policy_name(weir_policy_options_of(weir_keeping_policy(b->keeping))));
 }
 
-/* Bytes that came from the disk since opening. */
-static int64_t disk_reads(const bench *b)
+const char *weir_bench_cold_tier(const weir_engine *engine)
+{
+    const weir_plan *const plan = weir_engine_plan_of(engine);
+    return plan->kv_host_pages > 0 ? "host" : plan->kv_disk_pages > 0 ? "disk" : NULL;
+}
+
+/* Bytes that came from the tier below since opening. */
+static int64_t cold_reads(const bench *b)
 {
     const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(b->engine));
     return moved.bytes_read + moved.bytes_back;
 }
 
-/* Decoding, with what it read from the disk and how fast that disk is. */
+/* Decoding, with what it read from the tier below and how fast that is. */
 static weir_status measure_decode(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)
 {
     weir_kv_store *const store = weir_engine_store(b->engine);
     double               before, after;
-    WEIR_TRY(weir_bench_disk_speed(&before, store, &b->base, error));
-    const int64_t reads = disk_reads(b), n = options->n_generate;
+    WEIR_TRY(weir_bench_cold_speed(&before, store, &b->base, error));
+    const int64_t reads = cold_reads(b), n = options->n_generate;
     WEIR_TRY(measure(b, options->n_generate, true, options->n_repeats, &row->decode, error));
-    if (n > 0) row->disk_bytes = (size_t)((disk_reads(b) - reads) / (n * options->n_repeats + (n > WARM_UP ? WARM_UP : n)));
-    WEIR_TRY(weir_bench_disk_speed(&after, store, &b->base, error));
-    row->disk_bandwidth = before > 0.0 && after > 0.0 ? 0.5 * (before + after) : before + after;
-    if (row->disk_bandwidth > 0.0) row->disk_share = row->decode.median * (double)row->disk_bytes / (row->disk_bandwidth * 1e9);
+    if (n > 0) row->cold_bytes = (size_t)((cold_reads(b) - reads) / (n * options->n_repeats + (n > WARM_UP ? WARM_UP : n)));
+    WEIR_TRY(weir_bench_cold_speed(&after, store, &b->base, error));
+    row->cold_bandwidth = before > 0.0 && after > 0.0 ? 0.5 * (before + after) : before + after;
+    if (row->cold_bandwidth > 0.0) row->cold_share = row->decode.median * (double)row->cold_bytes / (row->cold_bandwidth * 1e9);
     return WEIR_OK;
 }
 
@@ -156,18 +162,26 @@ static size_t kv_bytes_at(const weir_engine *engine, int64_t rows)
     return (size_t)(plan->kv_bytes_per_sink * sinks + plan->kv_bytes_per_token * (rows - sinks));
 }
 
+/* Of the memory that the kernels read. */
+static weir_status measure_bandwidth(weir_bandwidth *out, bench *b, weir_error *error)
+{
+    weir_stream *const stream = weir_engine_stream(b->engine);
+    weir_device *const device = weir_stream_device(stream);
+    if (device != NULL) return weir_bandwidth_measure_device(out, device, 0, error);
+    return weir_bandwidth_measure(out, weir_stream_threads(stream), 0, 0, error);
+}
+
 static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)
 {
-    const int32_t  n_threads = weir_stream_threads(weir_engine_stream(b->engine));
     weir_bandwidth before = { 0 }, after = { 0 };
     WEIR_TRY(begin_depth(b, options, row->depth, error));
     const int32_t grow = row->depth - b->base.n_tokens;
     if (grow > 0)
         WEIR_TRY(options->synthetic_kv ? weir_bench_fill(weir_engine_runner(b->engine), &b->base, b->tokens, grow, error)
                                        : compute(b, &b->base, grow, false, error));
-    WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
+    WEIR_TRY(measure_bandwidth(&before, b, error));
     WEIR_TRY(measure_decode(b, options, row, error));
-    WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
+    WEIR_TRY(measure_bandwidth(&after, b, error));
     const bool has_prompt = !options->synthetic_kv && b->keeping == NULL; /* rows dropped by then are no prompt's company */
     WEIR_TRY(measure(b, has_prompt ? options->n_prompt : 0, false, options->n_repeats, &row->prefill, error));
     row->step_bytes = weir_model_decode_bytes(weir_engine_model(b->engine));
@@ -223,7 +237,7 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, co
     *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)),
                                 .weight_bytes = weir_model_weight_bytes(model),
                                 .kv_pool_bytes = weir_engine_plan_of(engine)->kv,
-                                .has_disk = weir_engine_plan_of(engine)->kv_disk_pages > 0,
+                                .cold_tier = weir_bench_cold_tier(engine),
                                 .synthetic_kv = options->synthetic_kv };
     if (getloadavg(&out->machine_load, 1) != 1) out->machine_load = 0.0;
     WEIR_TRY(check_options(options, engine, error));

@@ -22,15 +22,16 @@ typedef struct weir_bench_row {
     size_t          step_bytes, kv_bytes; /* read per decoded token: weights and states, and KV rows at the middle of the run */
     double          bandwidth;            /* GB/s, median of measurements before and after this row */
     double          bandwidth_share;      /* of decoding: bytes per token x tokens/s / bandwidth      */
-    size_t          disk_bytes; /* read from the disk per decoded token; 0: all was in memory */
-    double disk_bandwidth; /* GB/s of reading the same pages, nothing else going on; before and after this row; 0: there were none */
-    double disk_share;     /* as bandwidth_share */
+    size_t          cold_bytes; /* read from the tier below per decoded token; 0: all was in memory */
+    double cold_bandwidth; /* GB/s of reading the same pages, nothing else going on; before and after this row; 0: there were none */
+    double cold_share;     /* as bandwidth_share */
 } weir_bench_row;
 
 typedef struct weir_bench_report {
     weir_bench_row rows[WEIR_BENCH_DEPTHS];
     int32_t        n_rows, n_threads;
-    bool           has_disk, synthetic_kv;
+    const char    *cold_tier; /* "disk", or "host" below a device, which KV pages may go to; NULL: none */
+    bool           synthetic_kv;
     double         bandwidth_best, bandwidth_median; /* GB/s over the whole run */
     double         load_seconds;
     size_t         memory_cap, memory_peak; /* of the ledger: memory.host, and the most that was held */
@@ -46,8 +47,9 @@ weir_bench_rate weir_bench_summarise(double *rates, int32_t n);
 /* n rows of noise behind the sequence, without computing what stands before them; `tokens` [n] say nothing about them. */
 WEIR_MUST_CHECK weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n,
                                             weir_error *error);
-/* Reading speed of the sequence's pages on disk; 0: none are there. Between steps. */
-WEIR_MUST_CHECK weir_status weir_bench_disk_speed(double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence,
+const char                 *weir_bench_cold_tier(const weir_engine *engine); /* weir_bench_report.cold_tier */
+/* Reading speed of the sequence's cold pages; 0: none are. Between steps. */
+WEIR_MUST_CHECK weir_status weir_bench_cold_speed(double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence,
                                                   weir_error *error);
 /* Every op of one decode step and one prefill piece: the kernel that runs, and why the rows before it do not. */
 WEIR_MUST_CHECK weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir_error *error);

@@ -103,7 +103,7 @@ weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const 
     spec.sinks = weir_kv_choice_sinks(choice, spec.n_layers);
     spec.n_pages = weir_kv_pages_for(&spec, task->window);
     spec.n_sink_pages = weir_kv_pages_of(&spec, 0, blocks).sinks;
-    spec.n_disk_pages = 0;
+    spec.n_disk_pages = spec.n_host_pages = 0;
     const weir_status status = run(&c, engine, task, &spec, error);
     if (status == WEIR_OK) {
         *out = weir_quality_summarise(&c.sum);

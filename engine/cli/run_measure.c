@@ -57,13 +57,13 @@ static void print_row(const weir_bench_row *row)
     (void)fflush(stdout);
 }
 
-/* With a disk three columns more. */
-static void print_disk_row(const weir_bench_row *row)
+/* With a tier below three columns more. */
+static void print_cold_row(const weir_bench_row *row)
 {
     print_speed(row);
-    (void)printf(" %10.1f", (double)row->disk_bytes * 1e-6);
-    if (row->disk_bandwidth > 0.0)
-        (void)printf(" %9.2f %7.1f %%\n", row->disk_bandwidth, 100.0 * row->disk_share);
+    (void)printf(" %10.1f", (double)row->cold_bytes * 1e-6);
+    if (row->cold_bandwidth > 0.0)
+        (void)printf(" %9.2f %7.1f %%\n", row->cold_bandwidth, 100.0 * row->cold_share);
     else
         (void)printf(" %9s %9s\n", "-", "-");
     (void)fflush(stdout);
@@ -74,6 +74,13 @@ static json_t *rate_json(const weir_bench_rate *rate)
     return json_pack("{s:f, s:f, s:f}", "median", rate->median, "min", rate->least, "max", rate->most);
 }
 
+static void set_of_tier(json_t *out, const weir_bench_report *report, const char *what, json_t *value)
+{
+    char key[64];
+    (void)snprintf(key, sizeof key, "%s_%s", report->cold_tier, what);
+    (void)json_object_set_new(out, key, value);
+}
+
 static json_t *row_json(const weir_bench_row *row, const weir_bench_report *report)
 {
     json_t *const out =
@@ -81,11 +88,11 @@ static json_t *row_json(const weir_bench_row *row, const weir_bench_report *repo
                   "bytes_per_decoded_token", (json_int_t)(row->step_bytes + row->kv_bytes), "kv_bytes", (json_int_t)row->kv_bytes,
                   "bandwidth_gb_per_second", row->bandwidth, "bandwidth_share", row->bandwidth_share);
     if (!report->synthetic_kv) (void)json_object_set_new(out, "prefill_tokens_per_second", rate_json(&row->prefill));
-    if (!report->has_disk) return out;
-    const bool measured = row->disk_bandwidth > 0.0;
-    (void)json_object_set_new(out, "disk_bytes_per_decoded_token", json_integer((json_int_t)row->disk_bytes));
-    (void)json_object_set_new(out, "disk_gb_per_second", measured ? json_real(row->disk_bandwidth) : json_null());
-    (void)json_object_set_new(out, "disk_share", measured ? json_real(row->disk_share) : json_null());
+    if (report->cold_tier == NULL) return out;
+    const bool measured = row->cold_bandwidth > 0.0;
+    set_of_tier(out, report, "bytes_per_decoded_token", json_integer((json_int_t)row->cold_bytes));
+    set_of_tier(out, report, "gb_per_second", measured ? json_real(row->cold_bandwidth) : json_null());
+    set_of_tier(out, report, "share", measured ? json_real(row->cold_share) : json_null());
     return out;
 }
 
@@ -121,7 +128,8 @@ static int run_bench(const weir_engine *engine, const weir_arguments *arguments,
 {
     weir_error        error = { 0 };
     weir_bench_report report;
-    const bool        as_json = weir_argument_given(arguments, "json"), has_disk = weir_engine_plan_of(engine)->kv_disk_pages > 0;
+    const bool        as_json = weir_argument_given(arguments, "json");
+    const char *const tier = weir_bench_cold_tier(engine);
     if (!as_json) {
         const weir_plan *const plan = weir_engine_plan_of(engine);
         (void)printf("%s (%s), %d threads, weights %.1f MB, activations %s, loaded in %.2f s\n", plan->model, plan->arch,
@@ -131,17 +139,18 @@ static int run_bench(const weir_engine *engine, const weir_arguments *arguments,
             (void)printf("synthetic KV: the rows of each depth are noise, nothing was computed for them; there is no prefill rate\n");
         (void)printf("%8s %26s %26s %10s %9s %9s", "depth", "prefill tok/s (min..max)", "decode tok/s (min..max)", "MB/token", "GB/s",
                      "of limit");
-        if (has_disk) (void)printf(" %10s %9s %9s", "disk MB", "disk GB/s", "of disk");
+        if (tier != NULL) (void)printf("    %4s MB %4s GB/s   of %4s", tier, tier, tier);
         (void)printf("\n");
     }
-    const weir_status status = weir_bench_run(&report, engine, options, as_json ? NULL : has_disk ? print_disk_row : print_row, &error);
+    const weir_status status = weir_bench_run(&report, engine, options, as_json ? NULL : tier != NULL ? print_cold_row : print_row, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     if (as_json) return weir_print_json(report_json(&report, engine, options, load_seconds));
     (void)printf("peak memory %.1f MB, KV pool %.1f MB, machine load before %.2f; medians of %d; GB/s is the read bandwidth measured "
                  "beside each row\n",
                  (double)report.peak_rss * 1e-6, (double)report.kv_pool_bytes * 1e-6, report.machine_load, (int)options->n_repeats);
-    if (has_disk)
-        (void)printf("disk MB are read per decoded token, disk GB/s is the speed of reading the same pages alone, in the same pieces\n");
+    if (tier != NULL)
+        (void)printf("%s MB are read per decoded token, %s GB/s is the speed of reading the same pages alone, in the same pieces\n", tier,
+                     tier);
     return WEIR_EXIT_OK;
 }
 

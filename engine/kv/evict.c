@@ -10,18 +10,13 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
 {
     const size_t heads = (size_t)kv_heads_of(spec), rows = (size_t)spec->max_rows, kv_heads = (size_t)spec->n_kv_heads;
     const size_t key_dim = (size_t)spec->key_dim, value_dim = (size_t)spec->value_dim;
-    const bool   has_disk = spec->n_disk_pages > 0;
     size_t       at = 0;
-    e->copy_bytes = 0;
-    for (int64_t i = 0; has_disk && i < spec->n_layers; i++)
-        if (weir_kv_page_room(spec, i) > e->copy_bytes) e->copy_bytes = weir_kv_page_room(spec, i);
 #define PLACE(field, count)                                                                                                                \
     do {                                                                                                                                   \
         if (base != NULL) e->field = (void *)(base + at);                                                                                  \
         at = (at + (size_t)(count) * sizeof *e->field + 63) & ~(size_t)63;                                                                 \
     } while (0)
-    PLACE(copies, COPIES * e->copy_bytes);
-    PLACE(fresh, has_disk ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0);
+    PLACE(fresh, weir_kv_cold_pages(spec) > 0 ? heads * (size_t)kv_pages_per_head(spec->max_rows) : 0);
     PLACE(stays, heads);
     PLACE(segments, kv_heads);
     PLACE(keys, WEIR_PAGE_TOKENS * key_dim);
@@ -34,16 +29,30 @@ static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
     return at;
 }
 
-/* Copies of pages are read past the page cache: they begin at a multiple of 4096. */
 static size_t memory_bytes(const weir_kv_spec *spec)
 {
     weir_kv_evictor measure = { 0 };
-    return lay_out(&measure, spec, NULL) + (spec->n_disk_pages > 0 ? WEIR_SPILL_ALIGNMENT : 0);
+    return lay_out(&measure, spec, NULL);
+}
+
+static size_t copy_bytes(const weir_kv_spec *spec)
+{
+    size_t most = 0;
+    for (int64_t i = 0; weir_kv_cold_pages(spec) > 0 && i < spec->n_layers; i++)
+        if (weir_kv_page_room(spec, i) > most) most = weir_kv_page_room(spec, i);
+    return most;
+}
+
+/* Copies of cold pages are read past the page cache: they begin at a multiple of 4096. */
+static size_t near_bytes(const weir_kv_spec *spec)
+{
+    const size_t copies = COPIES * copy_bytes(spec);
+    return (copies > 0 ? copies + WEIR_SPILL_ALIGNMENT : 0) + weir_kv_open_rows_bytes(spec);
 }
 
 size_t weir_kv_evictor_bytes(const weir_kv_spec *spec) { return spec->evicts ? memory_bytes(spec) + sizeof(weir_kv_evictor) : 0; }
 
-size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec) { return spec->evicts ? weir_kv_open_rows_bytes(spec) : 0; }
+size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec) { return spec->evicts ? near_bytes(spec) : 0; }
 
 weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, weir_stream *stream, weir_ledger *ledger, weir_error *error)
 {
@@ -52,16 +61,19 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
     if (!spec->evicts) return weir_error_set(error, WEIR_EINVAL, "this KV store does not evict rows");
     WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_evictor), error));
     weir_kv_evictor *const e = self;
-    *e = (weir_kv_evictor){ .store = store, .stream = stream, .ledger = ledger, .bytes = memory_bytes(spec) };
+    *e = (weir_kv_evictor){
+        .store = store, .stream = stream, .ledger = ledger, .bytes = memory_bytes(spec), .copy_bytes = copy_bytes(spec)
+    };
     weir_status status = weir_ledger_alloc(ledger, &e->memory, WEIR_ACCOUNT_ACTIVATIONS, e->bytes, error);
-    if (status == WEIR_OK)
-        status = weir_ledger_alloc_near(ledger, (void **)&e->open, WEIR_ACCOUNT_ACTIVATIONS, weir_kv_open_rows_bytes(spec), error);
+    if (status == WEIR_OK) status = weir_ledger_alloc_near(ledger, (void **)&e->near, WEIR_ACCOUNT_ACTIVATIONS, near_bytes(spec), error);
     if (status != WEIR_OK) {
         weir_kv_evictor_close(e);
         return status;
     }
-    const uintptr_t misaligned = spec->n_disk_pages > 0 ? (uintptr_t)e->memory % WEIR_SPILL_ALIGNMENT : 0;
-    (void)lay_out(e, spec, (char *)e->memory + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0));
+    const uintptr_t misaligned = e->copy_bytes > 0 ? (uintptr_t)e->near % WEIR_SPILL_ALIGNMENT : 0;
+    (void)lay_out(e, spec, e->memory);
+    e->copies = e->near + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
+    e->open = e->copies + COPIES * e->copy_bytes;
     *out = e;
     return WEIR_OK;
 }
@@ -69,7 +81,7 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
 void weir_kv_evictor_close(weir_kv_evictor *evictor)
 {
     if (evictor == NULL) return;
-    weir_ledger_free_near(evictor->ledger, evictor->open, WEIR_ACCOUNT_ACTIVATIONS, weir_kv_open_rows_bytes(&evictor->store->spec));
+    weir_ledger_free_near(evictor->ledger, evictor->near, WEIR_ACCOUNT_ACTIVATIONS, near_bytes(&evictor->store->spec));
     weir_ledger_free(evictor->ledger, evictor->memory, WEIR_ACCOUNT_ACTIVATIONS, evictor->bytes);
     weir_ledger_free(evictor->ledger, evictor, WEIR_ACCOUNT_ACTIVATIONS, sizeof *evictor);
 }
@@ -296,8 +308,8 @@ static weir_status check_room(weir_kv_evictor *e, weir_kv_table *table, bool to_
     weir_kv_pages n = kv_sum(e->store, &wanted);
     n.others += n_back;
     return weir_error_set(error, WEIR_EFULL,
-                          "no %" PRId64 " free KV pages for the rows that the KV policy keeps; raise memory.host, or lower its budget",
-                          n.sinks + n.others);
+                          "no %" PRId64 " free KV pages for the rows that the KV policy keeps; raise %s, or lower its budget",
+                          n.sinks + n.others, weir_kv_store_budget(e->store));
 }
 
 /* All rows are where they will be: pages behind them go, and the counts follow. */

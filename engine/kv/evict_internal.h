@@ -19,14 +19,15 @@ struct weir_kv_evictor {
     weir_ledger        *ledger;
     void               *memory; /* owns the arrays */
     size_t              bytes, copy_bytes;
-    char               *copies; /* [COPIES, copy_bytes] pages read from disk; this and `fresh` only with one */
+    char               *near; /* near the kernels: owns copies and open */
+    char               *copies; /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a tier below */
     void              **fresh; /* [heads, capacity] the pages that a table of which something is on disk will have in place of its own */
     kv_stay            *stays; /* [heads] */
     const weir_kv_keep *wish; /* of the eviction that is running */
     weir_kv_compact_segment *segments; /* [KV heads] */
     float                   *keys, *values; /* [64, dim] rows on their way */
     float                   *page_keys, *page_values; /* [64, dim] rows of the page that they come from */
-    char                    *open; /* open rows as the table will have them, all heads; owned, near the kernels */
+    char                    *open; /* open rows as the table will have them, all heads */
     int32_t                 *lists; /* [KV heads, max_rows] */
     int32_t                 *n_lists; /* [KV heads] */
 };

@@ -10,47 +10,86 @@
 enum { HEADS = 64 }; /* KV heads of a layer, at most */
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
-static int64_t disk_blocks(const weir_kv_spec *spec)
+static int64_t blocks_in(const weir_kv_spec *spec, int64_t n_pages)
 {
     const int64_t heads = kv_heads_of(spec);
-    return heads > 0 ? spec->n_disk_pages / heads : 0;
+    return heads > 0 ? n_pages / heads : 0;
 }
+
+static int64_t cold_blocks(const weir_kv_spec *spec) { return blocks_in(spec, weir_kv_cold_pages(spec)); }
 
 static size_t own_book_bytes(const weir_kv_spec *spec)
 {
     const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
-    return (size_t)spec->n_pages * per_page + (size_t)disk_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
+    return (size_t)spec->n_pages * per_page + (size_t)cold_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
 }
 
-/* What the kernel keeps about address space that was in use once: 8 bytes for 4096. */
-static size_t kernel_bytes(const weir_kv_spec *spec)
+static size_t slot_book_bytes(const weir_kv_spec *spec)
 {
-    enum { ENTRY = 8 };
-    const int64_t heads = kv_heads_of(spec);
-    if (heads == 0) return 0;
-    const size_t others = (size_t)((spec->n_pages - spec->n_sink_pages) / heads) * weir_kv_block_room(spec),
-                 sinks = (size_t)(spec->n_sink_pages / heads) * weir_kv_sink_block_room(spec);
-    return (others + sinks) / WEIR_SPILL_ALIGNMENT * ENTRY;
+    return spec->has_device ? (size_t)(spec->n_pages - weir_kv_cold_pages(spec)) * sizeof(void *) : 0;
 }
 
-size_t weir_kv_disk_book_bytes(const weir_kv_spec *spec)
+/* What the kernel keeps about address space that was in use once, and the device about its own: 8 bytes for 4096. */
+static size_t address_bytes(const weir_kv_spec *spec)
 {
-    if (spec->n_disk_pages == 0) return 0;
-    return own_book_bytes(spec) + weir_spill_book_bytes(disk_blocks(spec), spec->n_layers) + kernel_bytes(spec);
+    if (kv_heads_of(spec) == 0) return 0;
+    const size_t others = (size_t)blocks_in(spec, spec->n_pages - spec->n_sink_pages) * weir_kv_block_room(spec),
+                 sinks = (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_room(spec);
+    return weir_device_space_book_bytes(others + sinks);
+}
+
+size_t weir_kv_cold_book_bytes(const weir_kv_spec *spec)
+{
+    if (weir_kv_cold_pages(spec) == 0) return 0;
+    return own_book_bytes(spec) + slot_book_bytes(spec) + weir_spill_book_bytes(cold_blocks(spec), spec->n_layers) + address_bytes(spec);
+}
+
+size_t weir_kv_host_bytes(const weir_kv_spec *spec)
+{
+    size_t way = 0; /* the largest part */
+    for (int64_t layer = 0; spec->has_device && spec->n_disk_pages > 0 && layer < spec->n_layers; layer++) {
+        const size_t part = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
+        if (part > way) way = part;
+    }
+    return (size_t)blocks_in(spec, spec->n_host_pages) * weir_kv_block_room(spec) + way;
 }
 
 static weir_status open_spill(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
     size_t *const             parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
-    if (parts == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the file of KV pages");
+    if (parts == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
     for (int64_t layer = 0; layer < spec->n_layers; layer++) parts[layer] = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
-    const weir_spill_layout layout = {
-        .folder = spec->disk_folder, .n_blocks = disk_blocks(spec), .n_parts = spec->n_layers, .part_bytes = parts
-    };
-    const weir_status status = weir_spill_open(&store->spill, &layout, store->ledger, error);
+    const weir_spill_layout layout = { .folder = spec->disk_folder,
+                                       .n_blocks = cold_blocks(spec),
+                                       .n_host_blocks = blocks_in(spec, spec->n_host_pages),
+                                       .n_parts = spec->n_layers,
+                                       .part_bytes = parts };
+    const weir_status       status = weir_spill_open(&store->spill, &layout, store->ledger, error);
     weir_memory_give(parts);
     return status;
+}
+
+/* A device's memory for the pages that are not cold, each kind's apart, and addresses for all. */
+static weir_status open_slots(weir_kv_store *store, weir_error *error)
+{
+    weir_device *const device = weir_ledger_device(store->ledger);
+    char              *slot;
+    size_t             n = 0;
+    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++)
+        store->slot_bytes += (size_t)kind->most * kind->bytes;
+    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_books, WEIR_ACCOUNT_PAGE_TABLES, slot_book_bytes(&store->spec), error));
+    WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV, store->slot_bytes, error));
+    slot = store->slots;
+    for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
+        kind->slots = slot;
+        kind->free_slots = store->slot_books + n;
+        for (int32_t i = 0; i < kind->most; i++, slot += kind->bytes) kind->free_slots[kind->most - 1 - i] = slot;
+        n += (size_t)kind->most;
+    }
+    if (weir_device_space_open(device, (void **)&store->memory, store->bytes) == WEIR_OK) return WEIR_OK;
+    return weir_error_set(error, WEIR_ENOMEM, "the system has no %zu bytes of address space; lower kv.tiers.host or memory.disk",
+                          store->bytes);
 }
 
 weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
@@ -58,26 +97,35 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     const weir_kv_spec *const spec = &store->spec;
     (void)pthread_mutex_init(&store->lock, NULL);
     if (spec->n_kv_heads > HEADS)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "KV pages of %" PRId64 " heads do not go to disk, %d at most; set memory.disk to 0",
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "KV pages of %" PRId64 " heads do not leave memory, %d at most; set memory.disk and kv.tiers.host to 0",
                               spec->n_kv_heads, HEADS);
-    WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, kernel_bytes(spec), error));
-    store->kernel_bytes = kernel_bytes(spec);
-    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->disk_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(spec), error));
-    store->blocks = store->disk_books;
+    WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, address_bytes(spec), error));
+    store->address_bytes = address_bytes(spec);
+    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->cold_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(spec), error));
+    store->blocks = store->cold_books;
     store->alive = store->blocks + spec->n_pages;
-    if (spec->evicts) store->pins = store->alive + disk_blocks(spec);
-    store->lost = (bool *)(store->alive + disk_blocks(spec) + (spec->evicts ? spec->n_pages : 0));
+    if (spec->evicts) store->pins = store->alive + cold_blocks(spec);
+    store->lost = (bool *)(store->alive + cold_blocks(spec) + (spec->evicts ? spec->n_pages : 0));
     for (int64_t i = 0; i < spec->n_pages; i++) store->blocks[i] = NO_BLOCK;
-    WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec), store->bytes, error));
+    if (spec->has_device)
+        WEIR_TRY(open_slots(store, error));
+    else
+        WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec), store->bytes, error));
     return open_spill(store, error);
 }
 
 void kv_residency_close(weir_kv_store *store)
 {
     weir_spill_close(store->spill);
-    weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(&store->spec), store->bytes);
-    weir_ledger_free(store->ledger, store->disk_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(&store->spec));
-    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->kernel_bytes);
+    if (!store->spec.has_device)
+        weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(&store->spec), store->bytes);
+    else if (store->memory != NULL)
+        weir_device_space_close(weir_ledger_device(store->ledger));
+    weir_ledger_free_near(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
+    weir_ledger_free(store->ledger, store->slot_books, WEIR_ACCOUNT_PAGE_TABLES, slot_book_bytes(&store->spec));
+    weir_ledger_free(store->ledger, store->cold_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(&store->spec));
+    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->address_bytes);
     (void)pthread_mutex_destroy(&store->lock);
 }
 
@@ -107,9 +155,13 @@ bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t s
 
 int64_t weir_kv_store_room(const weir_kv_store *store)
 {
-    const int64_t heads = kv_heads_of(&store->spec);
-    const int64_t most = store->spec.n_pages - store->spec.n_disk_pages - store->spec.n_sink_pages;
-    return heads > 0 ? (most - kv_movable_pages(store)) / heads : INT64_MAX;
+    int64_t room = INT64_MAX;
+    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
+        if (kind == store->sinks) continue;
+        const int64_t blocks = (kind->most - kind->n_resident) / kind->per_block;
+        if (blocks < room) room = blocks;
+    }
+    return room;
 }
 
 weir_spill *weir_kv_store_spill(const weir_kv_store *store) { return store->spill; }
@@ -118,7 +170,8 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 {
     weir_kv_residency all = store->moved;
     all.pages_in_memory = store->n_resident;
-    all.pages_on_disk = store->spec.n_pages - store->n_free - store->n_resident;
+    all.pages_cold = store->spec.n_pages - store->n_free - store->n_resident;
+    all.pages_on_host = store->n_on_host;
     if (store->spill == NULL) return all;
     const weir_spill_stats file = weir_spill_stats_of(store->spill);
     all.bytes_read = file.read - all.bytes_back;
@@ -128,24 +181,59 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 }
 
 /* ---- moving ------------------------------------------------------------------------------------------------------ */
+static bool is_on_host(const weir_kv_store *store, int32_t block) { return block < blocks_in(&store->spec, store->spec.n_host_pages); }
+
 /* Of a page that moves. */
 static size_t room_of(const weir_kv_store *store, int64_t head) { return weir_kv_page_room(&store->spec, head / store->spec.n_kv_heads); }
 
-/* The page reads as zeros from now on and takes no memory until it is written to. */
-static void unback(void *page, size_t bytes) { WEIR_ASSERT(madvise(page, bytes, MADV_DONTNEED) == 0); }
-
-void kv_residency_forget(weir_kv_store *store, int32_t number, void *page, size_t bytes)
+bool kv_enter(weir_kv_store *store, page_kind *kind, void *page)
 {
+    WEIR_ASSERT(kind->n_resident < kind->most);
+    store->n_resident++;
+    if (kind->slots != NULL) {
+        void *const slot = kind->free_slots[kind->most - ++kind->n_resident];
+        weir_device_space_put(weir_ledger_device(store->ledger), page, slot, kind->bytes);
+        return true;
+    }
+    kind->n_resident++;
+    bool *const dirty = &store->dirty[kv_page_number(store, page)], was = *dirty;
+    *dirty = true;
+    return was;
+}
+
+/* The page takes no memory until it enters again. On the host it reads as zeros then. */
+static void unback(weir_kv_store *store, void *page)
+{
+    page_kind *const kind = kv_kind_at(store, page);
+    store->n_resident--;
+    if (kind->slots != NULL) {
+        weir_device *const device = weir_ledger_device(store->ledger);
+        kind->free_slots[kind->most - kind->n_resident--] = weir_device_behind(device, page);
+        weir_device_space_put(device, page, NULL, kind->bytes);
+        return;
+    }
+    kind->n_resident--;
+    store->dirty[kv_page_number(store, page)] = false;
+    WEIR_ASSERT(madvise(page, kind->bytes, MADV_DONTNEED) == 0);
+}
+
+void kv_leave(weir_kv_store *store, void *page)
+{
+    if (store->spill == NULL) {
+        store->n_resident--;
+        kv_kind_at(store, page)->n_resident--;
+        return;
+    }
+    const int32_t number = kv_page_number(store, page);
     (void)pthread_mutex_lock(&store->lock);
     const int32_t block = store->blocks[number];
     if (block == NO_BLOCK) {
-        unback(page, bytes);
-        store->n_resident--;
+        unback(store, page);
     } else {
         store->blocks[number] = NO_BLOCK;
+        store->n_on_host -= is_on_host(store, block);
         if (--store->alive[block] == 0) weir_spill_give(store->spill, block);
     }
-    store->dirty[number] = false;
     (void)pthread_mutex_unlock(&store->lock);
 }
 
@@ -167,7 +255,7 @@ weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t str
 {
     const int64_t heads = kv_heads_of(&store->spec);
     int32_t       block;
-    if (store->spill == NULL) return weir_error_set(error, WEIR_EFULL, "there is no disk for KV pages (memory.disk)");
+    if (store->spill == NULL) return weir_error_set(error, WEIR_EFULL, "there is nowhere for KV pages to go (memory.disk)");
     WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
     WEIR_TRY(weir_spill_take(store->spill, &block, error));
     const weir_status status = write_block(store, block, pages, stride, error);
@@ -181,11 +269,11 @@ weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t str
         const int32_t number = kv_page_number(store, page);
         WEIR_ASSERT(store->refs[number] > 0 && store->blocks[number] == NO_BLOCK);
         store->blocks[number] = block;
-        unback(page, room_of(store, h));
+        unback(store, page);
     }
     store->alive[block] = (int32_t)heads;
     store->lost[block] = false;
-    store->n_resident -= heads;
+    store->n_on_host += is_on_host(store, block) ? heads : 0;
     store->moved.bytes_out += (int64_t)weir_kv_block_room(&store->spec);
     (void)pthread_mutex_unlock(&store->lock);
     return WEIR_OK;
@@ -203,7 +291,9 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
     weir_status   status = WEIR_OK;
     WEIR_ASSERT(block != NO_BLOCK);
     if (weir_kv_store_room(store) < 1)
-        return weir_error_set(error, WEIR_EFULL, "no memory for KV pages that are needed from the disk; raise memory.host");
+        return weir_error_set(error, WEIR_EFULL, "no memory for KV pages that are needed from the tier below; raise %s",
+                              weir_kv_store_budget(store));
+    for (int64_t h = 0; h < heads; h++) (void)kv_enter(store, kv_kind_at(store, pages[h * stride]), pages[h * stride]);
     for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
         status = weir_spill_read(store->spill, block, h / store->spec.n_kv_heads, offset_in_part(store, h), pages[h * stride],
                                  room_of(store, h), error);
@@ -212,14 +302,13 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
         if (status == WEIR_OK)
             store->blocks[kv_page_number(store, pages[h * stride])] = NO_BLOCK;
         else
-            unback(pages[h * stride], room_of(store, h));
+            unback(store, pages[h * stride]);
     }
     if (status == WEIR_OK) {
         WEIR_ASSERT(store->alive[block] == heads);
         store->alive[block] = 0;
+        store->n_on_host -= is_on_host(store, block) ? heads : 0;
         weir_spill_give(store->spill, block);
-        store->n_resident += heads;
-        WEIR_DASSERT(store->n_resident <= store->spec.n_pages - store->spec.n_disk_pages);
         store->moved.bytes_back += (int64_t)weir_kv_block_room(&store->spec);
     } else {
         store->lost[block] = true;
@@ -232,18 +321,18 @@ weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *pag
 {
     if (store->spill == NULL || kv_is_sink(store, page)) {
         weir_ledger_copy(store->ledger, bytes, page, kv_room_of(store, page));
-        return WEIR_OK;
+        return weir_ledger_check(store->ledger, error);
     }
     (void)pthread_mutex_lock(&store->lock);
     const int32_t block = weir_kv_place_of(store, page);
     weir_status   status = WEIR_OK;
     if (block == NO_BLOCK)
-        memcpy(bytes, page, room_of(store, head));
+        weir_ledger_copy(store->ledger, bytes, page, room_of(store, head));
     else
         status = weir_spill_read(store->spill, block, head / store->spec.n_kv_heads, offset_in_part(store, head), bytes,
                                  room_of(store, head), error);
     (void)pthread_mutex_unlock(&store->lock);
-    return status;
+    return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;
 }
 
 /* ---- checking ---------------------------------------------------------------------------------------------------- */
@@ -255,6 +344,17 @@ static bool free_ones_are_free(const weir_kv_store *store)
     return true;
 }
 
+/* Held pages in memory are counted by kind, none has more than its part. */
+static bool kinds_have_room(const weir_kv_store *store)
+{
+    int64_t n = 0;
+    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
+        if (kind->n_resident < 0 || kind->n_resident > kind->most) return false;
+        n += kind->n_resident;
+    }
+    return n == store->n_resident;
+}
+
 bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
 {
     const int64_t n = store->spec.n_pages;
@@ -263,20 +363,20 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
         n_free += store->refs[i] == 0;
         const bool is_cold = store->spill != NULL && store->blocks[i] != NO_BLOCK;
         n_cold += is_cold;
-        if (is_cold && store->refs[i] == 0) return weir_error_set(error, WEIR_EINVAL, "a free page is on disk") == WEIR_OK;
+        if (is_cold && store->refs[i] == 0) return weir_error_set(error, WEIR_EINVAL, "a free page is cold") == WEIR_OK;
     }
-    for (int64_t b = 0; store->spill != NULL && b < disk_blocks(&store->spec); b++) {
+    for (int64_t b = 0; store->spill != NULL && b < cold_blocks(&store->spec); b++) {
         n_alive += store->alive[b];
         n_used += store->alive[b] > 0;
     }
     weir_status status = WEIR_OK;
     if (n_free != store->n_free || !free_ones_are_free(store))
         status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free, store->n_free);
-    else if (store->n_resident != n - n_free - n_cold || kv_movable_pages(store) > n - store->spec.n_disk_pages - store->spec.n_sink_pages)
+    else if (store->n_resident != n - n_free - n_cold || !kinds_have_room(store))
         status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
-                                n - n_free - n_cold, n - store->spec.n_disk_pages, store->n_resident);
-    else if (n_alive != n_cold || (store->spill != NULL && n_used != disk_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))
-        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are on disk, the file holds %" PRId64 " in %" PRId64 " blocks",
+                                n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident);
+    else if (n_alive != n_cold || (store->spill != NULL && n_used != cold_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))
+        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are cold, the tier below holds %" PRId64 " in %" PRId64 " blocks",
                                 n_cold, n_alive, n_used);
     return status == WEIR_OK;
 }

@@ -73,7 +73,7 @@ size_t weir_session_copy_bytes(const weir_kv_spec *spec) { return COPIES * copy_
 static weir_status open_copies(writer *w, const weir_session_text *text)
 {
     const bool is_apart = text->store != NULL && weir_ledger_device(weir_kv_store_ledger(text->store)) != NULL;
-    if (text->source == NULL && !is_apart && (text->store == NULL || text->spec->n_disk_pages == 0)) return WEIR_OK;
+    if (text->source == NULL && !is_apart && (text->store == NULL || weir_kv_cold_pages(text->spec) == 0)) return WEIR_OK;
     w->copy_bytes = copy_bytes(text->spec);
     if (text->source == NULL) w->memory = weir_memory_take(weir_session_copy_bytes(text->spec));
     char *const memory = text->source != NULL ? text->source->memory : w->memory;
@@ -158,6 +158,7 @@ static weir_status add_open(writer *w, const weir_session_text *text, size_t byt
         const size_t n = bytes - at < w->copy_bytes ? bytes - at : w->copy_bytes;
         WEIR_TRY(next_copy(w, &copy));
         weir_ledger_copy(weir_kv_store_ledger(text->store), copy, from + at, n);
+        WEIR_TRY(weir_ledger_check(weir_kv_store_ledger(text->store), w->error));
         WEIR_TRY(add(w, copy, n));
     }
     return WEIR_OK;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +19,22 @@
 enum { PIECES = 256, TMPFS = 0x01021994 };
 
 struct weir_spill {
-    weir_ledger  *ledger;
-    weir_spill_io io;
-    char         *folder;
-    int           fd;
-    bool          is_direct;
-    int64_t       n_blocks, n_parts, n_free, next; /* next: where the search for a free block goes on */
-    size_t        block_bytes, book_bytes;
-    size_t       *part_bytes, *part_start; /* [n_parts]; owned, with the bits */
-    uint64_t     *used;                    /* a bit per block */
-    atomic_llong  written, read, write_errors, read_errors;
+    weir_ledger    *ledger;
+    weir_spill_io   io;
+    char           *folder;
+    int             fd;
+    bool            is_direct;
+    int64_t         n_blocks, n_host_blocks, n_parts, n_free, n_free_host; /* n_free: those in memory, too */
+    int64_t         next, next_host; /* where the search for a free block goes on */
+    size_t          block_bytes, book_bytes;
+    size_t         *part_bytes; /* [n_parts]; this and the next two owned, with the bits */
+    size_t         *part_start, *host_start; /* [n_parts] in the file, in memory */
+    char           *host; /* of the first blocks; NULL: there are none */
+    size_t          host_bytes, way_bytes;
+    char           *way; /* [way_bytes], a part, between a device and the file; NULL: no device, or no file */
+    pthread_mutex_t way_lock;
+    uint64_t       *used;                    /* a bit per block */
+    atomic_llong    written, read, write_errors, read_errors;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -35,7 +42,7 @@ static size_t words_of(int64_t n_blocks) { return ((size_t)n_blocks + 63) / 64; 
 
 size_t weir_spill_book_bytes(int64_t n_blocks, int64_t n_parts)
 {
-    return words_of(n_blocks) * sizeof(uint64_t) + 2 * (size_t)n_parts * sizeof(size_t);
+    return words_of(n_blocks) * sizeof(uint64_t) + 3 * (size_t)n_parts * sizeof(size_t);
 }
 
 /* Without a name from the start where the file system can, else for a moment. */
@@ -85,28 +92,44 @@ static weir_status open_file(weir_spill *s, weir_error *error)
 
 static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_error *error)
 {
-    size_t at = 0, bytes;
+    const size_t in_memory = (size_t)s->n_host_blocks, in_file = (size_t)(s->n_blocks - s->n_host_blocks);
+    size_t       at = 0, bytes, all;
     for (int64_t part = 0; part < layout->n_parts; part++) {
         s->part_start[part] = at;
+        s->host_start[part] = s->host_bytes;
         s->part_bytes[part] = layout->part_bytes[part];
         WEIR_ASSERT(s->part_bytes[part] % WEIR_SPILL_ALIGNMENT == 0);
         s->block_bytes += s->part_bytes[part];
-        if (!weir_mul_size(&bytes, s->part_bytes[part], (size_t)s->n_blocks) || !weir_add_size(&at, at, bytes) || at > INT64_MAX)
-            return weir_error_set(error, WEIR_EINVAL, "a file for %" PRId64 " blocks of KV pages is too large; lower memory.disk",
-                                  s->n_blocks);
+        if (s->part_bytes[part] > s->way_bytes) s->way_bytes = s->part_bytes[part];
+        if (!weir_mul_size(&all, s->part_bytes[part], (size_t)s->n_blocks) || !weir_add_size(&bytes, all, at) ||
+            !weir_add_size(&bytes, all, s->host_bytes) || bytes > INT64_MAX)
+            return weir_error_set(error, WEIR_EINVAL, "%" PRId64 " blocks of KV pages are too many; lower memory.disk", s->n_blocks);
+        at += s->part_bytes[part] * in_file;
+        s->host_bytes += s->part_bytes[part] * in_memory;
     }
     return WEIR_OK;
+}
+
+static weir_status open_memory(weir_spill *s, weir_error *error)
+{
+    const bool has_way = weir_ledger_device(s->ledger) != NULL && s->n_blocks > s->n_host_blocks;
+    WEIR_TRY(weir_ledger_alloc_beside(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes, error));
+    if (!has_way) s->way_bytes = 0;
+    return weir_ledger_alloc_beside(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes, error);
 }
 
 weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, weir_ledger *ledger, weir_error *error)
 {
     weir_spill *const s = calloc(1, sizeof *s);
-    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the file of KV pages");
+    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
     s->fd = -1;
     s->ledger = ledger;
     s->n_blocks = s->n_free = layout->n_blocks;
+    s->n_host_blocks = s->n_free_host = layout->n_host_blocks;
+    s->next = s->n_host_blocks;
     s->n_parts = layout->n_parts;
-    s->folder = strdup(layout->folder);
+    s->folder = strdup(layout->folder != NULL ? layout->folder : "");
+    (void)pthread_mutex_init(&s->way_lock, NULL);
     weir_spill_set_io(s, NULL);
     void       *books = NULL;
     weir_status status = s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
@@ -117,9 +140,11 @@ weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, w
         s->used = books;
         s->part_bytes = (size_t *)(s->used + words_of(s->n_blocks));
         s->part_start = s->part_bytes + s->n_parts;
+        s->host_start = s->part_start + s->n_parts;
         status = lay_out(s, layout, error);
     }
-    if (status == WEIR_OK) status = open_file(s, error);
+    if (status == WEIR_OK) status = open_memory(s, error);
+    if (status == WEIR_OK && s->n_blocks > s->n_host_blocks) status = open_file(s, error);
     if (status != WEIR_OK)
         weir_spill_close(s);
     else
@@ -127,12 +152,18 @@ weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, w
     return status;
 }
 
+/* Blocks of the file that are taken. */
+static int64_t on_disk(const weir_spill *s) { return (s->n_blocks - s->n_free) - (s->n_host_blocks - s->n_free_host); }
+
 void weir_spill_close(weir_spill *spill)
 {
     if (spill == NULL) return;
     if (spill->fd >= 0) (void)close(spill->fd);
-    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, (size_t)(spill->n_blocks - spill->n_free) * spill->block_bytes);
+    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, (size_t)on_disk(spill) * spill->block_bytes);
+    weir_ledger_free_beside(spill->ledger, spill->host, WEIR_ACCOUNT_KV, spill->host_bytes);
+    weir_ledger_free_beside(spill->ledger, spill->way, WEIR_ACCOUNT_KV, spill->way_bytes);
     if (spill->used != NULL) weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
+    (void)pthread_mutex_destroy(&spill->way_lock);
     free(spill->folder);
     free(spill);
 }
@@ -144,25 +175,37 @@ void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io) { spill->io =
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 static bool is_used(const weir_spill *s, int64_t block) { return (s->used[block / 64] >> (block % 64) & 1) != 0; }
 
-weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error)
+/* A free block of [first, end), in which there is one, from *next on and then from the first. */
+static int32_t take_between(weir_spill *s, int64_t first, int64_t end, int64_t *next)
 {
-    if (spill->n_free == 0)
-        return weir_error_set(error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages on disk are taken; raise memory.disk",
-                              spill->n_blocks);
-    WEIR_TRY(weir_ledger_reserve(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes, error));
-    int64_t at = spill->next;
-    while (at >= spill->n_blocks || is_used(spill, at)) {
-        if (at >= spill->n_blocks)
-            at = 0;
-        else if (at % 64 == 0 && spill->used[at / 64] == UINT64_MAX)
+    int64_t at = *next;
+    while (at >= end || is_used(s, at)) {
+        if (at >= end)
+            at = first;
+        else if (at % 64 == 0 && s->used[at / 64] == UINT64_MAX)
             at += 64;
         else
             at++;
     }
-    spill->used[at / 64] |= UINT64_C(1) << (at % 64);
-    spill->n_free--;
-    spill->next = at + 1;
-    *block = (int32_t)at;
+    s->used[at / 64] |= UINT64_C(1) << (at % 64);
+    s->n_free--;
+    *next = at + 1;
+    return (int32_t)at;
+}
+
+weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error)
+{
+    if (spill->n_free == 0)
+        return weir_error_set(error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages %s are taken; raise %s", spill->n_blocks,
+                              spill->n_host_blocks > 0 ? "below the device" : "on disk",
+                              spill->n_host_blocks > 0 ? "kv.tiers.host or memory.disk" : "memory.disk");
+    if (spill->n_free_host > 0) {
+        spill->n_free_host--;
+        *block = take_between(spill, 0, spill->n_host_blocks, &spill->next_host);
+        return WEIR_OK;
+    }
+    WEIR_TRY(weir_ledger_reserve(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes, error));
+    *block = take_between(spill, spill->n_host_blocks, spill->n_blocks, &spill->next);
     return WEIR_OK;
 }
 
@@ -171,9 +214,13 @@ void weir_spill_give(weir_spill *spill, int32_t block)
     WEIR_ASSERT(block >= 0 && block < spill->n_blocks && is_used(spill, block));
     spill->used[block / 64] &= ~(UINT64_C(1) << (block % 64));
     spill->n_free++;
+    if (block < spill->n_host_blocks) {
+        spill->n_free_host++;
+        return;
+    }
     weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes);
-    if (spill->n_free < spill->n_blocks) return;
-    spill->next = 0;
+    if (on_disk(spill) > 0) return;
+    spill->next = spill->n_host_blocks;
     if (ftruncate(spill->fd, 0) != 0)
         weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", spill->folder, strerror(errno));
 }
@@ -183,10 +230,15 @@ int64_t weir_spill_free_blocks(const weir_spill *spill) { return spill->n_free; 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 static off_t offset_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
 {
-    return (off_t)(s->part_start[part] + (size_t)block * s->part_bytes[part] + at);
+    return (off_t)(s->part_start[part] + (size_t)(block - s->n_host_blocks) * s->part_bytes[part] + at);
 }
 
-weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces, weir_error *error)
+static char *memory_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
+{
+    return s->host + s->host_start[part] + (size_t)block * s->part_bytes[part] + at;
+}
+
+static weir_status write_file(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces, weir_error *error)
 {
     struct iovec left[PIECES];
     off_t        at = offset_of(spill, block, part, 0);
@@ -219,7 +271,29 @@ weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, con
     return WEIR_OK;
 }
 
-weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
+/* The pieces one after the other. */
+static size_t gather(const weir_spill *s, char *out, const struct iovec *pieces, int n_pieces)
+{
+    size_t at = 0;
+    for (int i = 0; i < n_pieces; at += pieces[i++].iov_len) weir_ledger_copy(s->ledger, out + at, pieces[i].iov_base, pieces[i].iov_len);
+    return at;
+}
+
+weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces, weir_error *error)
+{
+    if (block < spill->n_host_blocks) {
+        atomic_fetch_add(&spill->written, (long long)gather(spill, memory_of(spill, block, part, 0), pieces, n_pieces));
+        return WEIR_OK;
+    }
+    if (spill->way == NULL) return write_file(spill, block, part, pieces, n_pieces, error);
+    (void)pthread_mutex_lock(&spill->way_lock);
+    const struct iovec all = { spill->way, gather(spill, spill->way, pieces, n_pieces) };
+    const weir_status  status = write_file(spill, block, part, &all, 1, error);
+    (void)pthread_mutex_unlock(&spill->way_lock);
+    return status;
+}
+
+static weir_status read_file(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
 {
     const off_t start = offset_of(spill, block, part, at);
     for (size_t done = 0; done < n;) {
@@ -236,6 +310,54 @@ weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size
     if (!spill->is_direct) (void)posix_fadvise(spill->fd, start, (off_t)n, POSIX_FADV_DONTNEED);
     atomic_fetch_add(&spill->read, (long long)n);
     return WEIR_OK;
+}
+
+static void copy_out(weir_spill *s, void *out, const void *bytes, size_t n, bool is_beside)
+{
+    if (is_beside && weir_ledger_device(s->ledger) != NULL)
+        weir_device_copy_beside(weir_ledger_device(s->ledger), out, bytes, n);
+    else
+        weir_ledger_copy(s->ledger, out, bytes, n);
+}
+
+/* Over the way, as many bytes at a time as it holds. */
+static weir_status read_over(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n, bool is_beside,
+                             weir_error *error)
+{
+    weir_status status = WEIR_OK;
+    (void)pthread_mutex_lock(&s->way_lock);
+    for (size_t done = 0, some; status == WEIR_OK && done < n; done += some) {
+        some = n - done < s->way_bytes ? n - done : s->way_bytes;
+        status = read_file(s, block, part, at + done, s->way, some, error);
+        if (status == WEIR_OK) copy_out(s, bytes + done, s->way, some, is_beside);
+    }
+    (void)pthread_mutex_unlock(&s->way_lock);
+    return status;
+}
+
+/* What a run of blocks has in memory, then what it has in the file. */
+static weir_status read_bytes(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n, bool is_beside,
+                              weir_error *error)
+{
+    if (block < s->n_host_blocks) {
+        const size_t left = (size_t)(s->n_host_blocks - block) * s->part_bytes[part], here = left > at ? left - at : 0;
+        const size_t some = n < here ? n : here;
+        copy_out(s, bytes, memory_of(s, block, part, at), some, is_beside);
+        atomic_fetch_add(&s->read, (long long)some);
+        if (some == n) return WEIR_OK;
+        return read_bytes(s, (int32_t)s->n_host_blocks, part, at + some - left, bytes + some, n - some, is_beside, error);
+    }
+    return s->way != NULL ? read_over(s, block, part, at, bytes, n, is_beside, error) : read_file(s, block, part, at, bytes, n, error);
+}
+
+weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
+{
+    return read_bytes(spill, block, part, at, bytes, n, false, error);
+}
+
+weir_status weir_spill_read_beside(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
+{
+    return read_bytes(spill, block, part, at, bytes, n, true, error);
 }
 
 weir_spill_stats weir_spill_stats_of(const weir_spill *spill)

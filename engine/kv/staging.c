@@ -9,10 +9,15 @@
 enum {
     BUFFERS = 4, /* of the ring: one is read by attention, one is being filled, the others are ahead */
     SPLIT_BLOCKS = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS,
-    BUFFER_BYTES = 1 << 20, /* at least, where the window is that long: short reads do not reach the disk's speed */
+    /* At least, where the window is that long: short reads do not reach the disk's speed, and short copies not the bus's: 64 KiB of H100 memory pass in the
+     * microseconds that one takes to begin. */
+    BUFFER_BYTES = 1 << 20,
+    DEVICE_BUFFER_BYTES = 8 << 20,
 };
 
-/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows see of them, n_cold of which are on disk. */
+_Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_MARKS, "each buffer has a mark of its own");
+
+/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows see of them, n_cold of which are cold. */
 typedef struct range {
     int32_t first_split, end_split, first, end, n_cold;
     bool    is_last;
@@ -25,7 +30,7 @@ typedef struct staged_for {
 } staged_for;
 
 typedef struct sizes {
-    size_t  buffer, bytes; /* of one buffer; of all memory */
+    size_t  buffer, near_bytes, bytes; /* of one buffer; of all of them; of the arrays beside them */
     int64_t blocks; /* that a buffer holds */
     int64_t stride; /* of the table: blocks of the window */
 } sizes;
@@ -34,8 +39,9 @@ struct weir_kv_staging {
     weir_ledger   *ledger;
     weir_kv_spec   spec;
     sizes          sizes;
+    weir_device   *device; /* NULL: the host */
     void          *memory; /* owns the arrays */
-    char          *buffers; /* [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each */
+    char          *near, *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
     void         **table; /* [KV heads, stride] of the range that is taken */
     weir_kv_view  *views; /* [max_views] */
     int32_t       *windows; /* [n_layers] */
@@ -69,28 +75,32 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
         if (bytes > largest) largest = bytes;
     }
     s.blocks = SPLIT_BLOCKS;
-    while ((size_t)s.blocks * largest < BUFFER_BYTES) s.blocks += SPLIT_BLOCKS;
+    while ((size_t)s.blocks * largest < (spec->has_device ? DEVICE_BUFFER_BYTES : BUFFER_BYTES)) s.blocks += SPLIT_BLOCKS;
     if (s.blocks > s.stride) s.blocks = s.stride;
     s.buffer = (size_t)s.blocks * largest;
-    s.bytes = WEIR_SPILL_ALIGNMENT + BUFFERS * s.buffer + (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) +
-              (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) + (size_t)spec->n_layers * sizeof(int32_t) +
-              BUFFERS * (size_t)s.blocks * sizeof(bool);
+    s.near_bytes = WEIR_SPILL_ALIGNMENT + BUFFERS * s.buffer;
+    s.bytes = (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) + (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
+              (size_t)spec->n_layers * sizeof(int32_t) + BUFFERS * (size_t)s.blocks * sizeof(bool);
     return s;
 }
 
+static bool has_staging(const weir_kv_spec *spec) { return weir_kv_cold_pages(spec) > 0 && spec->n_layers > 0; }
+
 size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments)
 {
-    return spec->n_disk_pages > 0 && spec->n_layers > 0 ? measure(spec, segments).bytes + sizeof(weir_kv_staging) : 0;
+    return has_staging(spec) ? measure(spec, segments).bytes + sizeof(weir_kv_staging) : 0;
 }
+
+size_t weir_kv_staging_near_bytes(const weir_kv_spec *spec) { return has_staging(spec) ? measure(spec, 1).near_bytes : 0; }
 
 size_t weir_kv_staging_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
 
 /* Widest first. */
 static void lay_out(weir_kv_staging *s, const weir_kv_staging_limits *limits)
 {
-    const uintptr_t start = (uintptr_t)s->memory, misaligned = start % WEIR_SPILL_ALIGNMENT;
-    s->buffers = (char *)s->memory + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
-    s->table = (void **)(s->buffers + BUFFERS * s->sizes.buffer);
+    const uintptr_t misaligned = (uintptr_t)s->near % WEIR_SPILL_ALIGNMENT;
+    s->buffers = s->near + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
+    s->table = s->memory;
     s->views = (weir_kv_view *)(s->table + s->spec.n_kv_heads * s->sizes.stride);
     s->windows = (int32_t *)(s->views + limits->segments);
     s->failed = (bool *)(s->windows + s->spec.n_layers);
@@ -106,10 +116,15 @@ weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec
     void *self = NULL;
     WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_staging), error));
     weir_kv_staging *const s = self;
-    *s = (weir_kv_staging){ .ledger = ledger, .spec = *spec, .sizes = measure(spec, limits->segments), .max_views = limits->segments };
+    *s = (weir_kv_staging){ .ledger = ledger,
+                            .device = weir_ledger_device(ledger),
+                            .spec = *spec,
+                            .sizes = measure(spec, limits->segments),
+                            .max_views = limits->segments };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
     weir_status status = weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
+    if (status == WEIR_OK) status = weir_ledger_alloc_near(ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.near_bytes, error);
     if (status == WEIR_OK) {
         lay_out(s, limits);
         s->has_thread = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
@@ -134,13 +149,14 @@ void weir_kv_staging_close(weir_kv_staging *staging)
     }
     (void)pthread_cond_destroy(&staging->changed);
     (void)pthread_mutex_destroy(&staging->lock);
+    weir_ledger_free_near(staging->ledger, staging->near, WEIR_ACCOUNT_ACTIVATIONS, staging->sizes.near_bytes);
     weir_ledger_free(staging->ledger, staging->memory, WEIR_ACCOUNT_ACTIVATIONS, staging->sizes.bytes);
     weir_ledger_free(staging->ledger, staging, WEIR_ACCOUNT_ACTIVATIONS, sizeof *staging);
 }
 
 /* ---- the order of reading, the same for both threads -------------------------------------------------------------- */
 /* Block `block` of a segment, by the page of its first layer and head. */
-static bool is_on_disk(const weir_kv_staging *s, const weir_kv_view *view, int64_t block)
+static bool is_cold(const weir_kv_staging *s, const weir_kv_view *view, int64_t block)
 {
     return weir_kv_is_cold(s->store, view->pages[block]);
 }
@@ -156,11 +172,11 @@ bool weir_kv_staging_is_cold(const weir_kv_staging *s, int64_t layer, int32_t se
     const weir_kv_view *const view = &s->views[segment];
     const int64_t             end = blocks_of(view->n_past + view->n_rows);
     for (int64_t block = first_seen(s, view, layer) / WEIR_PAGE_TOKENS; block < end; block++)
-        if (is_on_disk(s, view, block)) return true;
+        if (is_cold(s, view, block)) return true;
     return false;
 }
 
-/* From a split on as many as the blocks on disk of fit a buffer, at least one. */
+/* From a split on as many as the cold blocks of fit a buffer, at least one. */
 static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_view *view, int32_t first_split)
 {
     const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS, all = (int32_t)blocks_of(view->n_past + view->n_rows);
@@ -170,7 +186,7 @@ static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_v
     while (!r.is_last) {
         const int32_t past = (r.end_split + 1) * SPLIT_BLOCKS, end = past < all ? past : all;
         int32_t       n_cold = r.n_cold;
-        for (int32_t block = r.end; block < end; block++) n_cold += is_on_disk(s, view, block);
+        for (int32_t block = r.end; block < end; block++) n_cold += is_cold(s, view, block);
         if (r.end_split > first_split && n_cold > s->sizes.blocks) break;
         r.n_cold = n_cold;
         r.end_split++;
@@ -195,10 +211,11 @@ static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, co
             continue;
         }
         char *const at = buffer + (size_t)n * bytes;
-        const bool  failed = weir_spill_read(weir_kv_store_spill(s->store), place, layer, 0, at, (size_t)run * bytes, &error) != WEIR_OK;
+        const bool  failed =
+            weir_spill_read_beside(weir_kv_store_spill(s->store), place, layer, 0, at, (size_t)run * bytes, &error) != WEIR_OK;
         for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
         if (failed) {
-            memset(at, 0, (size_t)run * bytes);
+            weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
             (void)pthread_mutex_lock(&s->lock);
             if (s->error.code == WEIR_OK) s->error = error;
             (void)pthread_mutex_unlock(&s->lock);
@@ -218,6 +235,7 @@ static bool stage(weir_kv_staging *s, int64_t layer, int32_t segment, const rang
     const bool    is_wanted = !s->is_stopped;
     (void)pthread_mutex_unlock(&s->lock);
     if (!is_wanted) return false;
+    if (s->device != NULL) weir_device_await(s->device, (int)index);
     fill(s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks);
     s->staged[index] = (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
     (void)pthread_mutex_lock(&s->lock);
@@ -276,7 +294,7 @@ bool weir_kv_staging_begin(weir_kv_staging *s, weir_kv_store *store, int32_t n_v
     WEIR_ASSERT(n_views <= s->max_views && s->store == NULL);
     s->why = (weir_error){ 0 };
     memset(s->failed, 0, (size_t)s->max_views * sizeof *s->failed);
-    if (weir_kv_residency_of(store).pages_on_disk == 0) return false;
+    if (weir_kv_residency_of(store).pages_cold == 0) return false;
     s->n_views = n_views;
     s->next_split = 0;
     s->store = store;
@@ -314,7 +332,7 @@ static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const rang
     const int64_t             heads = s->spec.n_kv_heads;
     const size_t              bytes = weir_kv_page_room(&s->spec, layer);
     for (int32_t block = r->first, n = 0; block < r->end; block++) {
-        const bool cold = is_on_disk(s, view, block);
+        const bool cold = is_cold(s, view, block);
         for (int64_t h = 0; h < heads; h++)
             s->table[h * s->sizes.stride + block] =
                 cold ? buffer + (size_t)(n * heads + h) * bytes : view->pages[(layer * heads + h) * view->stride + block];
@@ -350,6 +368,7 @@ void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment, we
 void weir_kv_staging_give(weir_kv_staging *s)
 {
     if (s->taken.n_cold == 0) return;
+    if (s->device != NULL) weir_device_mark(s->device, (int)(s->emptied % BUFFERS)); /* this thread alone writes it */
     (void)pthread_mutex_lock(&s->lock);
     s->emptied++;
     (void)pthread_cond_broadcast(&s->changed);

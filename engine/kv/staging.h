@@ -1,12 +1,13 @@
-/* engine/kv/staging.h - blocks on disk on their way to attention, which reads them once or twice per layer and step and keeps none.
+/* engine/kv/staging.h - cold blocks on their way to attention, which reads them once or twice per layer and step and keeps none.
  *
- * A segment (the rows of one sequence in a step) that sees blocks on disk comes to attention in ranges of splits, each with as many such blocks as
+ * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges of splits, each with as many such blocks as
  * a buffer holds. What a step will read is known when it begins: layers, in each of them such segments, in each of those ranges, all
  * ascending; where what attention gave to rows is to be found, those segments come once more before the next layer. A thread walks this order ahead of
- * the engine thread and fills a ring of buffers, so that the disk works while the step computes.
+ * the engine thread and fills a ring of buffers, so that the disk, or a device's bus, works while the step computes. With a device the ring is its memory, and
+ * a buffer is filled again when the launches that read it have ended.
  *
  * A block that cannot be read is zeros to attention: the rows of other sequences have their bits, and the segment is told of as failed.
- * Nothing moves between memory and disk while a step runs. All but the ring belongs to the engine thread. Allocates nothing after opening. */
+ * Nothing moves between tiers while a step runs. All but the ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
 #include "engine/kv/residency.h"
 
@@ -21,9 +22,10 @@ typedef struct weir_kv_staging_limits {
     const int32_t *windows;  /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0 */
 } weir_kv_staging_limits;
 
-/* What the account activations holds. */
+/* What the account activations holds: on the host, and near the kernels. */
 size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments);
-/* It reads so many bytes at a time, where as many follow each other in the file. */
+size_t weir_kv_staging_near_bytes(const weir_kv_spec *spec);
+/* It reads so many bytes at a time, where as many follow each other below. */
 size_t                      weir_kv_staging_read_bytes(const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec, const weir_kv_staging_limits *limits,
                                                  weir_ledger *ledger, weir_error *error);

@@ -37,7 +37,7 @@ size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec)
 static size_t rounded(const weir_kv_spec *spec, size_t bytes)
 {
     const size_t round = WEIR_SPILL_ALIGNMENT - 1;
-    return spec->n_disk_pages > 0 ? (bytes + round) & ~round : bytes;
+    return weir_kv_cold_pages(spec) > 0 ? (bytes + round) & ~round : bytes;
 }
 
 size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer) { return rounded(spec, weir_kv_page_bytes(spec, layer)); }
@@ -106,24 +106,30 @@ static weir_status find_kinds(weir_kv_store *store, weir_error *error)
         if (kind == KINDS) return weir_error_set(error, WEIR_EUNSUPPORTED, "the layers' KV formats have more than %d page sizes", KINDS);
         if (kind == store->n_kinds) store->kinds[store->n_kinds++] = (page_kind){ .bytes = bytes };
         store->kinds[kind].n += (int32_t)(blocks * spec->n_kv_heads);
+        store->kinds[kind].per_block += (int32_t)spec->n_kv_heads;
     }
     if (store->n_kinds == 1) store->kinds[0].n = (int32_t)n_others;
     const bool is_whole =
-        blocks * heads == n_others && (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_sink_pages % heads == 0));
+        blocks * heads == n_others &&
+        (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_host_pages % heads == 0 && spec->n_sink_pages % heads == 0));
     if (spec->sinks.n_pages > 0 && heads > 0) {
         store->sinks = &store->kinds[store->n_kinds++];
-        *store->sinks = (page_kind){ .bytes = weir_kv_sink_page_room(spec), .n = (int32_t)spec->n_sink_pages };
+        *store->sinks = (page_kind){ .bytes = weir_kv_sink_page_room(spec), .n = (int32_t)spec->n_sink_pages, .per_block = (int32_t)heads };
     }
-    if ((store->n_kinds > 1 || spec->n_disk_pages > 0) && !is_whole)
+    if ((store->n_kinds > 1 || weir_kv_cold_pages(spec) > 0) && !is_whole)
         return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
                               spec->n_pages, heads);
     for (int32_t i = 1; i < store->n_kinds; i++) store->kinds[i].first = store->kinds[i - 1].first + store->kinds[i - 1].n;
+    for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
+        const int64_t cold = kind == store->sinks || heads == 0 ? 0 : weir_kv_cold_pages(spec) / heads * kind->per_block;
+        kind->most = kind->n - (int32_t)cold;
+    }
     return WEIR_OK;
 }
 
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
 {
-    const int64_t heads = kv_heads_of(spec), n = spec->n_pages - spec->n_disk_pages - spec->n_sink_pages;
+    const int64_t heads = kv_heads_of(spec), n = spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages;
     if (heads == 0) return 0;
     return (size_t)(n / heads) * weir_kv_block_room(spec) + (size_t)(n % heads) * weir_kv_page_room(spec, 0) +
            (size_t)spec->n_sink_pages * weir_kv_sink_page_room(spec);
@@ -170,7 +176,7 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     WEIR_TRY(sum_bytes(store, error));
     if (store->bytes == 0) return WEIR_OK;
     WEIR_TRY(open_books(store, error));
-    if (store->spec.n_disk_pages > 0)
+    if (weir_kv_cold_pages(&store->spec) > 0)
         WEIR_TRY(kv_residency_open(store, error));
     else
         WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error));
@@ -181,8 +187,10 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
 weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error)
 {
     const bool has_sinks = spec->sinks.n_pages > 0;
-    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 || spec->n_sink_pages < 0 ||
-        spec->n_disk_pages > spec->n_pages - spec->n_sink_pages || (!has_sinks && spec->n_sink_pages > 0))
+    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 || spec->n_host_pages < 0 || spec->n_sink_pages < 0 ||
+        spec->n_sink_pages > spec->n_pages || spec->n_disk_pages > spec->n_pages - spec->n_sink_pages ||
+        spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages || (!has_sinks && spec->n_sink_pages > 0) ||
+        (spec->n_host_pages > 0 && !spec->has_device) || spec->has_device != (weir_ledger_device(ledger) != NULL))
         return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages);
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
@@ -198,7 +206,7 @@ weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, we
 void weir_kv_store_close(weir_kv_store *store)
 {
     if (store == NULL) return;
-    if (store->spec.n_disk_pages > 0)
+    if (weir_kv_cold_pages(&store->spec) > 0)
         kv_residency_close(store);
     else if (store->memory != NULL)
         weir_ledger_free_near(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
@@ -208,6 +216,7 @@ void weir_kv_store_close(weir_kv_store *store)
 
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
 weir_ledger        *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
+const char         *weir_kv_store_budget(const weir_kv_store *store) { return store->spec.has_device ? "memory.device" : "memory.host"; }
 int64_t             weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
@@ -217,11 +226,6 @@ weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
 }
 
 bool weir_kv_store_has_cut(const weir_kv_store *store) { return store->n_cut > 0; }
-
-int64_t kv_movable_pages(const weir_kv_store *store)
-{
-    return store->n_resident - (store->sinks != NULL ? store->sinks->n - store->sinks->n_free : 0);
-}
 
 /* Of pages of number `block` in a text. */
 static page_kind *kind_of(const weir_kv_store *store, int64_t layer, int64_t block)
@@ -233,20 +237,20 @@ static page_kind *kind_of(const weir_kv_store *store, int64_t layer, int64_t blo
     return (page_kind *)kind;
 }
 
-static page_kind *kind_at(const weir_kv_store *store, const void *page)
+page_kind *kv_kind_at(const weir_kv_store *store, const void *page)
 {
     const page_kind *kind = store->kinds + store->n_kinds - 1;
     while ((const char *)page < kind->memory) kind--;
     return (page_kind *)kind;
 }
 
-size_t kv_room_of(const weir_kv_store *store, const void *page) { return kind_at(store, page)->bytes; }
+size_t kv_room_of(const weir_kv_store *store, const void *page) { return kv_kind_at(store, page)->bytes; }
 
-bool kv_is_sink(const weir_kv_store *store, const void *page) { return store->sinks != NULL && kind_at(store, page) == store->sinks; }
+bool kv_is_sink(const weir_kv_store *store, const void *page) { return store->sinks != NULL && kv_kind_at(store, page) == store->sinks; }
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page)
 {
-    const page_kind *const kind = kind_at(store, page);
+    const page_kind *const kind = kv_kind_at(store, page);
     return kind->first + (int32_t)((size_t)((const char *)page - kind->memory) / kind->bytes);
 }
 
@@ -257,14 +261,12 @@ void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void
     const int32_t number = store->free[kind->first + --kind->n_free];
     char *const   page = kind->memory + (size_t)(number - kind->first) * kind->bytes;
     store->n_free--;
-    store->n_resident++;
-    WEIR_DASSERT(store->n_resident <= store->spec.n_pages - store->spec.n_disk_pages);
     store->refs[number] = 1;
+    const bool is_dirty = kv_enter(store, kind, page);
     if (copy_of != NULL)
         weir_ledger_copy(store->ledger, page, copy_of, kind->bytes);
-    else if (store->dirty[number])
+    else if (is_dirty)
         weir_ledger_clear(store->ledger, page, kind->bytes);
-    store->dirty[number] = true;
     return page;
 }
 
@@ -282,10 +284,13 @@ weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted)
 
 bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back)
 {
-    const int64_t most = store->spec.n_pages - store->spec.n_disk_pages - store->spec.n_sink_pages;
-    for (int32_t i = 0; i < store->n_kinds; i++)
-        if (wanted->n[i] > store->kinds[i].n_free) return false;
-    return kv_sum(store, wanted).others + n_back <= most - kv_movable_pages(store);
+    const int64_t heads = kv_heads_of(&store->spec), blocks = heads > 0 ? n_back / heads : 0;
+    for (int32_t i = 0; i < store->n_kinds; i++) {
+        const page_kind *const kind = &store->kinds[i];
+        const int64_t          back = kind == store->sinks ? 0 : blocks * kind->per_block;
+        if (wanted->n[i] > kind->n_free || wanted->n[i] + back > kind->most - kind->n_resident) return false;
+    }
+    return true;
 }
 
 void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[kv_page_number(store, page)]++; }
@@ -303,11 +308,8 @@ void weir_kv_page_drop(weir_kv_store *store, void *page)
     const int32_t number = kv_page_number(store, page);
     WEIR_ASSERT(store->refs[number] > 0);
     if (--store->refs[number] > 0) return;
-    page_kind *const kind = kind_at(store, page);
-    if (store->spill != NULL)
-        kv_residency_forget(store, number, page, kind->bytes);
-    else
-        store->n_resident--;
+    page_kind *const kind = kv_kind_at(store, page);
+    kv_leave(store, page);
     store->free[kind->first + kind->n_free++] = number;
     store->n_free++;
 }

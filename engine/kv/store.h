@@ -8,8 +8,9 @@
  *          rows. Once rows were evicted it is cut (is_cut, evict.h): each head has rows of its own, moved together, and pages for them only.
  *   sinks  the first blocks of every text may have formats of their own (spec.sinks). Their pages are a kind beside the others, and are counted apart: there
  *          can be room for one sort and none for the other. They stay in memory as long as they are held.
- *   tiers  with a disk (n_disk_pages > 0) a block is in memory or on disk (spill.h). Its pages keep their addresses, so nobody who holds them
- *          notices; whoever touches their bytes sees to it first (residency.h). Pages are then rounded to 4096 bytes.
+ *   tiers  with a tier below (weir_kv_cold_pages > 0) a block is in memory, that is near the kernels, or cold: on disk, and below a device on the host
+ *          first (spill.h). Its pages keep their addresses, so nobody who holds them notices; whoever touches their bytes sees to it first
+ *          (residency.h). Pages are then rounded to 4096 bytes.
  * Invariants
  *   1 A page is free, or held by refs >= 1 tables and other holders; the pool never grows: the byte budget is the number of pages.
  *   2 Rows [0, weir_kv_rows_at) of a head are visible and never rewritten while shared; rows past them are scratch of the running step.
@@ -20,13 +21,14 @@
  *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a closed page is never opened again, but
  *     by weir_kv_evict, which codes a table's own pages again. So a text in such a format is kept and continued at multiples of 64 tokens only
  *     (weir_kv_is_paged).
- *   6 At most n_pages - n_disk_pages pages are in memory, n_sink_pages of them sinks: it is asked for before a page is handed out or brought back. A free
- *     page and one on disk have none. A block on disk has its place in the file as long as one of its pages is held.
+ *   6 At most n_pages less the cold ones are in memory, n_sink_pages of them sinks, and of each kind its part: it is asked for before a page is handed out
+ *     or brought back. A free page and a cold one have none. A cold block has its place below as long as one of its pages is held.
  *   7 The pages of a block move together, so the first one tells for all: of a whole table, of the prefix tree. What a running step writes to is in
  *     memory.
  *   8 A cut table's pages are in memory and stay there (weir_kv_may_leave), other holders' of the same pages too, so blocks that move are whole ones. Entries past
  *     a head's pages are NULL. A cut table is truncated to nothing only, and what shares its pages is a fork: no text is found by them.
- *   9 With a device pages and open rows are its own (offload/ledger.h): kernels and copies reach them, nobody else. There is no disk then.
+ *   9 With a device pages and open rows are its own (offload/ledger.h): kernels and copies reach them, nobody else. With a tier below it pages are
+ *     addresses of its space (offload/device.h), which have memory as long as they are not cold.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -44,14 +46,19 @@ extern "C" {
 typedef struct weir_kv_spec {
     int64_t             n_layers, n_kv_heads, key_dim, value_dim; /* n_layers: those that keep KV rows */
     const weir_kv_pair *formats;  /* [n_layers], borrowed: outlives the store; each accepts the widths */
-    int64_t             n_pages;  /* of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size, or with a disk */
+    int64_t             n_pages;  /* of the pool; a multiple of weir_kv_pages_for(1) when pages differ in size, or with a tier below */
     int64_t             max_rows; /* window: rows of one sequence */
     int64_t             n_disk_pages; /* of n_pages, at most so many are on disk; whole blocks; 0: there is no disk */
     const char         *disk_folder;  /* borrowed while the store is opened */
     weir_kv_sinks       sinks;        /* of every text */
     int64_t             n_sink_pages; /* of n_pages, for them; whole blocks */
     bool                evicts; /* tables may be cut */
+    bool                has_device;   /* the ledger has one */
+    int64_t             n_host_pages; /* of n_pages, beside those on disk: at most so many are on the host, below a device; whole blocks */
 } weir_kv_spec;
+
+/* Of n_pages, at most so many are not near the kernels; 0: there is no tier below. */
+static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec) { return spec->n_disk_pages + spec->n_host_pages; }
 
 typedef struct weir_kv_store weir_kv_store;
 
@@ -79,7 +86,7 @@ size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t bl
 /* 64 tokens of one sequence, over all layers and heads, past the sinks; a block of sinks. */
 size_t weir_kv_block_bytes(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
-/* The same with what rounding adds: what they take of memory or disk. */
+/* The same with what rounding adds: what they take of a tier. */
 size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer);
 size_t weir_kv_block_room(const weir_kv_spec *spec);
 size_t weir_kv_sink_page_room(const weir_kv_spec *spec);
@@ -104,9 +111,11 @@ size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec);
 /* Texts can be cut at multiples of 64 tokens only. */
 bool weir_kv_is_paged(const weir_kv_spec *spec);
 
-/* What the account page_tables holds: for one page of the pool, for the disk in all, and for the table of one sequence of `rows` rows. */
+/* What the account page_tables holds: for one page of the pool, for the tiers below in all, and for the table of one sequence of `rows` rows. */
 size_t weir_kv_book_bytes(void);
-size_t weir_kv_disk_book_bytes(const weir_kv_spec *spec);
+size_t weir_kv_cold_book_bytes(const weir_kv_spec *spec);
+/* What the host's account kv holds below a device: blocks, and a buffer for those on their way between the device and the disk. */
+size_t weir_kv_host_bytes(const weir_kv_spec *spec);
 size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows);
 
 /* ---- the pool -------------------------------------------------------------------------------------------------------- */
@@ -114,6 +123,7 @@ WEIR_MUST_CHECK weir_status weir_kv_store_open(weir_kv_store **out, const weir_k
 void                        weir_kv_store_close(weir_kv_store *store); /* after its tables */
 const weir_kv_spec         *weir_kv_store_spec(const weir_kv_store *store);
 weir_ledger                *weir_kv_store_ledger(const weir_kv_store *store); /* whose device holds pages and open rows */
+const char                 *weir_kv_store_budget(const weir_kv_store *store); /* of its pages: "memory.host", or "memory.device" */
 int64_t                     weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages               weir_kv_store_free(const weir_kv_store *store);
 bool                        weir_kv_store_has_cut(const weir_kv_store *store); /* a cut table is open */

@@ -13,12 +13,16 @@ typedef struct page_kind {
     char   *memory; /* [n, bytes] */
     size_t  bytes;
     int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
+    int32_t per_block; /* of a block */
+    int32_t most, n_resident; /* that may be in memory, and that are held there */
+    char   *slots; /* [most, bytes] of a device below whose address space they are; NULL: there is none */
+    void  **free_slots; /* [most - n_resident] */
 } page_kind;
 
 struct weir_kv_store {
     weir_kv_spec spec;
     weir_ledger *ledger;
-    char        *memory; /* of all kinds, one after the other; with a disk address space, of which n_resident pages are backed */
+    char        *memory; /* of all kinds, one after the other; with a tier below address space, of which n_resident pages are backed */
     size_t       bytes;
     page_kind    kinds[KINDS + 1]; /* [n_kinds], in the order of the layers, the sinks last */
     page_kind   *sinks; /* NULL: there are none */
@@ -31,14 +35,18 @@ struct weir_kv_store {
     int64_t      n_free, n_resident; /* n_resident: held, and in memory */
     int64_t      n_cut; /* tables */
 
-    /* ---- with a disk: residency.c. `lock` guards where pages are against threads that copy them; only the engine thread moves them. */
+    /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy them; only the engine thread moves them. */
     weir_spill       *spill; /* NULL: there is none */
-    void             *disk_books; /* of the arrays below; on the ledger */
-    int32_t          *blocks; /* [n_pages] block of the file that holds the page, NO_BLOCK: it is free or in memory */
-    int32_t          *alive; /* [blocks of the file] pages that are held */
-    bool             *lost; /* [blocks of the file] could not be read */
+    void             *cold_books; /* of the arrays below; on the ledger */
+    int32_t          *blocks; /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in memory */
+    int32_t          *alive; /* [blocks of the spill] pages that are held */
+    bool             *lost; /* [blocks of the spill] could not be read */
+    int64_t           n_on_host; /* pages in blocks of the host */
     int32_t          *pins; /* [n_pages] cut tables that hold the page; NULL: there are none such */
-    size_t            kernel_bytes; /* charged */
+    size_t            address_bytes; /* charged */
+    void            **slot_books; /* of a device: all kinds' free slots; on the ledger */
+    char             *slots; /* of a device: all kinds' memory */
+    size_t            slot_bytes;
     pthread_mutex_t   lock;
     weir_kv_residency moved;
 };
@@ -50,8 +58,6 @@ static inline int64_t kv_heads_of(const weir_kv_spec *spec) { return spec->n_lay
 int32_t kv_page_number(const weir_kv_store *store, const void *page);
 size_t  kv_room_of(const weir_kv_store *store, const void *page);
 bool    kv_is_sink(const weir_kv_store *store, const void *page);
-/* Held, past the sinks, and in memory. */
-int64_t kv_movable_pages(const weir_kv_store *store);
 
 size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer); /* of one head; the open page is a sink or not: room for either */
 
@@ -81,7 +87,11 @@ void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void
 /* What the table holds is a cut table's from now on. */
 void kv_table_cut(weir_kv_table *table, weir_kv_store *store);
 
+/* A page that is taken or comes back is in memory from now on; false: its memory is zero. Its kind has room. */
+bool kv_enter(weir_kv_store *store, page_kind *kind, void *page);
+/* Nobody holds it any more, and there is no tier below, or it gives back its memory, or its part of a place below. */
+void       kv_leave(weir_kv_store *store, void *page);
+page_kind *kv_kind_at(const weir_kv_store *store, const void *page);
+
 WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);
 void                        kv_residency_close(weir_kv_store *store); /* also of one that was opened in part */
-/* A page that nobody holds any more gives back its memory, or its part of a place in the file. */
-void kv_residency_forget(weir_kv_store *store, int32_t number, void *page, size_t bytes);

@@ -143,7 +143,7 @@ weir_status weir_model_forward(const weir_model *model, weir_workspace *workspac
     WEIR_ASSERT(batch->n_rows >= 1 && batch->n_rows <= workspace->limits.rows);
     WEIR_ASSERT(batch->n_segments >= 1 && batch->n_segments <= workspace->limits.segments);
     WEIR_ASSERT(batch->n_logits >= 0 && batch->n_logits <= workspace->limits.logits);
-    WEIR_ASSERT(batch->source == NULL || workspace->limits.has_disk);
+    WEIR_ASSERT(batch->source == NULL || workspace->limits.has_cold);
     const weir_status status = run(model, workspace, batch);
     if (status != WEIR_OK) return weir_error_set(error, status, "the forward pass failed: %s", weir_status_text(status));
     *logits = workspace->shown_logits;

@@ -89,7 +89,7 @@ typedef struct weir_batch {
     int32_t                   n_rows, n_segments, n_logits;
     const weir_kv_pair       *formats; /* [kv_layers] of the pages */
     weir_kv_sinks             sinks; /* of every segment */
-    const weir_kv_source     *source; /* NULL: all pages are in memory; else only with limits.has_disk */
+    const weir_kv_source     *source; /* NULL: all pages are in memory; else only with limits.has_cold */
     /* For `weir logits`: sees the residual stream [n_rows, d_model] before layer 0 and after each layer. NULL: none. */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;
@@ -102,7 +102,7 @@ typedef struct weir_workspace_limits {
     int32_t             rows, segments, logits, context;
     const weir_kv_pair *formats; /* [kv_layers], borrowed: outlives the workspace */
     weir_kv_sinks       sinks;
-    bool                has_disk; /* batches may have a source */
+    bool                has_cold; /* batches may have a source */
     bool                evicts; /* segments may have head_rows and be watched */
 } weir_workspace_limits;
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without what lies near the kernels */

@@ -81,7 +81,7 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
     PLACE(gathered, (size_t)limits->logits * width);
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
-    PLACE(carry, limits->has_disk ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim)) : 0);
+    PLACE(carry, limits->has_cold ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim)) : 0);
     PLACE(open_rows, open_pages(limits) * (size_t)model->shape.n_kv_heads * most_open_bytes(model, limits));
     if (weir_stream_device(model->stream) != NULL) PLACE(near_positions, rows);
     return at;
@@ -96,7 +96,7 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(positions, rows);
     PLACE(kv, most_kv_segments(model, limits));
     PLACE(kv_owner, most_kv_segments(model, limits));
-    PLACE(warm, limits->has_disk ? most_kv_segments(model, limits) : 0);
+    PLACE(warm, limits->has_cold ? most_kv_segments(model, limits) : 0);
     PLACE(watches, limits->evicts ? limits->segments : 0);
     PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
     PLACE(open_table, most_open_bytes(model, limits) > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);

@@ -70,8 +70,8 @@ weir_status weir_job_check_room(weir_job *job, weir_error *error)
     if (job->keeping != NULL && job->row_peak <= room) return WEIR_OK;
     return weir_error_set(error, WEIR_EINVAL,
                           "the prompt of %d tokens needs KV memory for %d rows at once, and there is room for %" PRId64
-                          "; shorten it, use a KV policy with in_prompt=true and a smaller budget, or raise memory.host",
-                          (int)job->request.n_prompt, (int)job->row_peak, room);
+                          "; shorten it, use a KV policy with in_prompt=true and a smaller budget, or raise %s",
+                          (int)job->request.n_prompt, (int)job->row_peak, room, weir_kv_store_budget(job->service->store));
 }
 
 void weir_service_resume_stalled(weir_service *service)

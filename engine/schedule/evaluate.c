@@ -37,8 +37,8 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
         weir_error        why = { 0 };
         const weir_status status = weir_runner_step(runner, &work, 1, &logits, &why);
         if (status == WEIR_EFULL)
-            return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (memory.host)%s%s", (int)(first + work.n_rows),
-                                  why.text[0] != '\0' ? ": " : "", why.text);
+            return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (%s)%s%s", (int)(first + work.n_rows),
+                                  weir_kv_store_budget(sequence->store), why.text[0] != '\0' ? ": " : "", why.text);
         if (status != WEIR_OK) return weir_error_set(error, status, "%s", why.text);
         WEIR_TRY(weir_runner_evict(runner, sequence, NULL, error));
         weir_runner_tend(runner, &work, 1);

@@ -21,7 +21,7 @@ struct weir_runner {
     weir_runner_limits   limits;
     const weir_kv_pair  *formats; /* [kv_layers] borrowed */
     weir_kv_sinks        sinks;
-    weir_kv_staging     *staging; /* NULL: there is no disk */
+    weir_kv_staging     *staging; /* NULL: there is no tier below */
     weir_kv_source       source;
     weir_company         company;
     const char          *problem; /* of a work that failed in the last step */
@@ -48,7 +48,7 @@ static size_t queries_bytes(const weir_runner *runner)
     return (size_t)runner->limits.rows * (size_t)(shape->n_heads * shape->head_dim) * sizeof(float);
 }
 
-/* ---- pages on disk, as attention sees them ---------------------------------------------------------------------- */
+/* ---- cold pages, as attention sees them ---------------------------------------------------------------------- */
 static bool is_cold(void *user, int64_t kv_layer, int32_t segment)
 {
     const weir_runner *const runner = user;
@@ -75,7 +75,7 @@ static void give(void *user)
 
 static weir_status open_staging(weir_runner *runner, const weir_kv_spec *spec, weir_error *error)
 {
-    if (spec->n_disk_pages == 0 || spec->n_layers == 0) return WEIR_OK;
+    if (weir_kv_cold_pages(spec) == 0 || spec->n_layers == 0) return WEIR_OK;
     const weir_shape *const shape = weir_model_shape(runner->model);
     int32_t *const          windows = weir_memory_take_zero((size_t)spec->n_layers, sizeof *windows);
     if (windows == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the windows of %lld layers", (long long)spec->n_layers);
@@ -111,7 +111,7 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
                                           .context = (int32_t)spec->max_rows,
                                           .formats = spec->formats,
                                           .sinks = spec->sinks,
-                                          .has_disk = spec->n_disk_pages > 0,
+                                          .has_cold = weir_kv_cold_pages(spec) > 0,
                                           .evicts = spec->evicts };
     if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
     if (status == WEIR_OK) status = open_staging(runner, spec, error);
@@ -309,7 +309,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
     return batch;
 }
 
-/* Runs the batch while its pages on disk are read. */
+/* Runs the batch while its cold pages are read. */
 static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *works, int32_t n_works, const float **logits,
                            weir_error *error)
 {

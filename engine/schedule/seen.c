@@ -47,7 +47,8 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);
     service->stats.kv_tokens_free = per_block > 0 ? (free.sinks + free.others) / per_block * WEIR_PAGE_TOKENS : 0;
     const weir_kv_residency pages = weir_kv_residency_of(service->store);
-    service->stats.kv_disk_pages_used = pages.pages_on_disk;
+    service->stats.kv_host_pages_used = pages.pages_on_host;
+    service->stats.kv_disk_pages_used = pages.pages_cold - pages.pages_on_host;
     service->stats.kv_bytes_out = pages.bytes_out;
     service->stats.kv_bytes_back = pages.bytes_back;
     service->stats.kv_bytes_read = pages.bytes_read;

@@ -122,8 +122,9 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     service->info.kv_sink_pages = spec->n_sink_pages;
     service->info.kv_pages_total = spec->n_pages;
     service->info.kv_disk_pages = spec->n_disk_pages;
+    service->info.kv_host_pages = spec->n_host_pages;
     service->stats.kv_bytes_total =
-        (int64_t)weir_kv_pool_bytes(spec) + (per_block > 0 ? spec->n_disk_pages / per_block * (int64_t)weir_kv_block_room(spec) : 0);
+        (int64_t)weir_kv_pool_bytes(spec) + (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_room(spec) : 0);
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)

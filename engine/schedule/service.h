@@ -91,7 +91,7 @@ typedef struct weir_service_info {
     int32_t     n_slots, queue_limit;
     int64_t     n_parameters, model_bytes;
     int64_t     kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
-    int64_t     kv_disk_pages; /* of kv_pages_total, on disk at most */
+    int64_t     kv_disk_pages, kv_host_pages; /* of kv_pages_total, at most on disk, and below a device on the host */
     int64_t     kv_bytes_per_token; /* over all layers and heads, past the sinks */
     int64_t     kv_sink_pages, kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
     int64_t     kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
@@ -128,9 +128,9 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t    preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t    evicted_tokens; /* rows that a policy dropped for good */
     weir_banks banks; /* its counts alone: of all texts that ended */
-    int64_t    kv_disk_pages_used; /* of kv_pages_used and kept texts, on disk */
+    int64_t    kv_disk_pages_used, kv_host_pages_used; /* of kv_pages_used and kept texts, on disk, and below a device on the host */
     int64_t    kv_bytes_out, kv_bytes_back,
-        kv_bytes_read; /* between memory and disk since opening: gone there, come back, read where they are */
+        kv_bytes_read; /* to and from the tiers below since opening: gone there, come back, read where they are */
     int64_t kv_write_errors, kv_read_errors;
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
     int64_t kept_cut_texts, kept_cut_tokens; /* texts that a KV policy watched, which are continued whole */

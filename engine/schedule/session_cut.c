@@ -240,9 +240,8 @@ static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *
     s->own.sequence.n_tokens = n;
     weir_service_call(s->service, make_place, a);
     if (a->status != WEIR_OK)
-        return weir_error_set(error, a->status,
-                              "no room for the rows of session %s beside what runs now%s%s; try later, or raise memory.host", s->own.name,
-                              a->error.text[0] != '\0' ? ": " : "", a->error.text);
+        return weir_error_set(error, a->status, "no room for the rows of session %s beside what runs now%s%s; try later, or raise %s",
+                              s->own.name, a->error.text[0] != '\0' ? ": " : "", a->error.text, weir_kv_store_budget(s->service->store));
     const weir_status status = read_rows(a, reader, error);
     weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, a);
     if (status == WEIR_OK && a->reason != NULL)

@@ -19,14 +19,14 @@ typedef struct room { /* what one call wants */
     weir_error     error;
 } room;
 
-static bool is_tiered(const weir_sessions *s) { return weir_kv_store_spec(s->service->store)->n_disk_pages > 0; }
+static bool is_tiered(const weir_sessions *s) { return weir_kv_cold_pages(weir_kv_store_spec(s->service->store)) > 0; }
 
 /* Of a text that is restored beside a disk, at a time: what running sequences can spare for sure. */
 static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const int64_t             blocks = (spec->n_pages - spec->n_disk_pages - spec->n_sink_pages) / weir_kv_pages_for(spec, 1);
+    const int64_t             blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) / weir_kv_pages_for(spec, 1);
     const int64_t             least =
         weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk, weir_runner_limits_of(s->service->runner)->hot);
     const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
@@ -195,9 +195,8 @@ static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, w
         weir_service_call(s->service, make_place, &r);
         status = r.status;
         if (status != WEIR_OK)
-            (void)weir_error_set(error, status,
-                                 "no room for the %d tokens of session %s beside what runs now; try later, or raise memory.host",
-                                 (int)header->n_tokens, s->own.name);
+            (void)weir_error_set(error, status, "no room for the %d tokens of session %s beside what runs now; try later, or raise %s",
+                                 (int)header->n_tokens, s->own.name, weir_kv_store_budget(s->service->store));
     }
     if (status == WEIR_OK) status = read_memory(s, reader, places, error);
     weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, s);

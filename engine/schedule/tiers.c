@@ -104,8 +104,9 @@ weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *compa
     if (status == WEIR_EIO) log_failure(store, why.text);
     if (company->prefix != NULL && weir_kv_store_room(store) < n_blocks) weir_prefix_reclaim_memory(company->prefix, n_blocks);
     if (weir_kv_store_room(store) >= n_blocks) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s", n_blocks * WEIR_PAGE_TOKENS,
-                          why.text[0] != '\0' ? why.text : "what may leave it is on disk already; raise memory.host");
+    if (why.text[0] == '\0')
+        (void)weir_error_set(&why, WEIR_EFULL, "what may leave it is in the tier below already; raise %s", weir_kv_store_budget(store));
+    return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s", n_blocks * WEIR_PAGE_TOKENS, why.text);
 }
 
 /* Blocks of the works' sequences that are on disk and worth reading, `most` at most. */
@@ -124,7 +125,7 @@ void weir_tiers_tend(weir_kv_store *store, const weir_company *company, const we
 {
     const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_room(weir_kv_store_spec(store)) + 1;
     int64_t       rows = 0;
-    if (weir_kv_residency_of(store).pages_on_disk == 0) return;
+    if (weir_kv_residency_of(store).pages_cold == 0) return;
     for (int32_t i = 0; i < n_works; i++) rows += works[i].n_rows;
     const int64_t reserve = weir_tiers_least_blocks(n_works, 2 * rows, hot); /* what comes back must not leave again for the next steps */
     int64_t       n = cold_blocks(store, works, n_works, most);

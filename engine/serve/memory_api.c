@@ -35,9 +35,14 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
     weir_json_put_bool(json, "lossy", info->kv_is_lossy);
 }
 
-/* Zeros without memory.disk. */
-static void write_disk(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)
+/* Zeros without a tier below; pages on the host are those below a device. Bytes moved and errors are those of both tiers. */
+static void write_cold(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)
 {
+    weir_json_key(json, "host");
+    weir_json_open(json, '{');
+    weir_json_put_integer(json, "pages", info->kv_host_pages);
+    weir_json_put_integer(json, "used_pages", stats->kv_host_pages_used);
+    weir_json_close(json, '}');
     weir_json_key(json, "disk");
     weir_json_open(json, '{');
     weir_json_put_integer(json, "pages", info->kv_disk_pages);
@@ -57,7 +62,7 @@ static void write_kv(weir_json_out *json, const weir_service_info *info, const w
     weir_json_put_integer(json, "page_bytes", info->kv_page_bytes);
     weir_json_put_integer(json, "pages", stats->kv_pages_total);
     weir_json_put_integer(json, "free_pages", stats->kv_pages_total - stats->kv_pages_used);
-    write_disk(json, info, stats);
+    write_cold(json, info, stats);
     weir_json_put_integer(json, "bytes", stats->kv_bytes_total);
     weir_json_put_integer(json, "used_bytes", stats->kv_bytes_used);
     weir_json_put_integer(json, "bytes_per_token", info->kv_bytes_per_token);

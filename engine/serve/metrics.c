@@ -106,6 +106,7 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
     WEIR_TRY(
         sample(w, "kv_bytes_per_token", "gauge", "Bytes of KV that one token takes over all layers.", (double)info->kv_bytes_per_token));
     WEIR_TRY(sample(w, "kv_disk_pages", "gauge", "KV pages that are on disk.", (double)stats->kv_disk_pages_used));
+    WEIR_TRY(sample(w, "kv_host_pages", "gauge", "KV pages that left the GPU and are on the host.", (double)stats->kv_host_pages_used));
     WEIR_TRY(sample(w, "kv_disk_out_bytes_total", "counter", "KV bytes that left memory for the disk.", (double)stats->kv_bytes_out));
     WEIR_TRY(sample(w, "kv_disk_back_bytes_total", "counter", "KV bytes that came back to memory.", (double)stats->kv_bytes_back));
     WEIR_TRY(sample(w, "kv_disk_read_bytes_total", "counter", "KV bytes that attention and sessions read on disk.",

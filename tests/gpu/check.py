@@ -129,6 +129,28 @@ def engine_bench(weir, model, clock):
     return depths
 
 
+# Contexts that the device's budget holds in part: what is asked of them stands in docs/gpu.md. Of the shapes, those whose pages fit.
+LONG = {
+    "200K tokens in 16 GiB": (200_000, ["--set", "memory.device=16GiB", "--set", "kv.tiers.host=16GiB", "--set", "model.context=204800"]),
+    "1M tokens, 8-bit pages of the host": (
+        1_000_000,
+        ["--set", "memory.device=8GiB", "--set", "kv.tiers.host=24GiB", "--set", "kv.format=q8_0", "--set", "model.context=1048576"],
+    ),
+}
+
+
+def long_contexts(weir, model, clock):
+    results = {}
+    for name, (depth, settings) in LONG.items():
+        command = [weir, "bench", "--json", "--model", model, "--depth", depth, "--gen", 16, "--repeat", 1, "--synthetic-kv"]
+        code, out, err = run(command + GPU + settings, min(60, clock.left()))
+        try:
+            results[name] = json.loads(out)
+        except ValueError:
+            results[name] = {"skipped": "no time left"} if clock.left() < 1 else {"exit": code, "text": err[-300:]}
+    return results
+
+
 def engine(folder, models, clock):
     weir, cases = folder / "weir", folder / "golden"
     if not weir.exists():
@@ -139,6 +161,7 @@ def engine(folder, models, clock):
         "goldens": {"exit": code, "last_line": (out.strip().splitlines() or [err[-300:]])[-1]},
         "greedy": greedy(weir, tiny, clock),
         "bench": {pathlib.Path(model).name: engine_bench(weir, model, clock) for model in models},
+        "long": {pathlib.Path(model).name: long_contexts(weir, model, clock) for model in models},
     }
     result["ok"] = code == 0 and all(entry["ok"] for entry in result["greedy"])
     return result

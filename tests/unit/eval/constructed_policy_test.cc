@@ -170,7 +170,7 @@ class ConstructedPolicy : public ::testing::Test {
         }
         EXPECT_TRUE(cut.get()->table.is_cut) << what;
         if (n_kept_in_memory_ > 0) {
-            EXPECT_GT(moved.pages_on_disk, 0) << what;
+            EXPECT_GT(moved.pages_cold, 0) << what;
             EXPECT_GT(moved.bytes_read, 0) << what << ": attention did not read from the disk";
             EXPECT_LE(moved.pages_in_memory, n_kept_in_memory_) << what;
         }

@@ -376,11 +376,11 @@ TEST(EvictSizes, OnlyWhereRowsAreEvicted)
     spec.n_pages = 60;
     spec.max_rows = 640;
     spec.n_disk_pages = 30;
-    const size_t table = weir_kv_table_bytes(&spec, 640), disk = weir_kv_disk_book_bytes(&spec), pool = weir_kv_pool_bytes(&spec);
+    const size_t table = weir_kv_table_bytes(&spec, 640), disk = weir_kv_cold_book_bytes(&spec), pool = weir_kv_pool_bytes(&spec);
     EXPECT_EQ(weir_kv_evictor_bytes(&spec), 0u);
     spec.evicts = true;
     EXPECT_EQ(weir_kv_table_bytes(&spec, 640), table + 6 * sizeof(int32_t));
-    EXPECT_EQ(weir_kv_disk_book_bytes(&spec), disk + 60 * sizeof(int32_t));
+    EXPECT_EQ(weir_kv_cold_book_bytes(&spec), disk + 60 * sizeof(int32_t));
     EXPECT_EQ(weir_kv_pool_bytes(&spec), pool);
     EXPECT_GT(weir_kv_evictor_bytes(&spec), 0u);
 }

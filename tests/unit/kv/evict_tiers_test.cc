@@ -104,7 +104,7 @@ TEST_P(Tiers, WhatStaysComesToMemory)
         }
         close(&t);
     }
-    EXPECT_EQ(weir_kv_residency_of(store_).pages_on_disk, 0);
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_cold, 0);
 }
 
 /* Rows from memory to the places of blocks that are on disk, of which nothing stays. */
@@ -131,7 +131,7 @@ TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
         ASSERT_FALSE(HasFatalFailure());
         close(&t);
     }
-    EXPECT_EQ(weir_kv_residency_of(store_).pages_on_disk, 0);
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_cold, 0);
 }
 
 /* A layer that is not listed keeps its rows in pages of memory, and blocks that stay as they are come back as they are. */
@@ -251,7 +251,7 @@ TEST_P(Tiers, NothingComesBackInVain)
     EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &keep.keep, &error_), WEIR_EFULL);
     EXPECT_NE(strstr(error_.text, "rows that the KV policy keeps"), nullptr) << error_.text;
     EXPECT_EQ(weir_kv_residency_of(store_).bytes_back, before.bytes_back);
-    EXPECT_EQ(weir_kv_residency_of(store_).pages_on_disk, before.pages_on_disk);
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_cold, before.pages_cold);
     EXPECT_EQ(picture(t), rows);
     expect_sound({ &t });
     close(&t);

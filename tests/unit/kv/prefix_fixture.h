@@ -52,7 +52,8 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         n_pages_ = n_pages + n_sink_pages;
         const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
         const weir_kv_spec  spec = {
-            layers, heads, 8, 8, is_paged() ? narrow : wide, n_pages_, window, n_disk_pages, folder.c_str(), sinks, n_sink_pages, false
+            layers,       heads, 8,     8, is_paged() ? narrow : wide, n_pages_, window, n_disk_pages, folder.c_str(), sinks,
+            n_sink_pages, false, false, 0
         };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0, 0, 0 };

@@ -22,7 +22,9 @@ class Store : public ::testing::Test {
         formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = { (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows, 0, nullptr, sinks, n_sink_pages, false };
+        spec_ = {
+            (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows, 0, nullptr, sinks, n_sink_pages, false, false, 0
+        };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -153,7 +155,7 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
     const size_t       caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0, false };
+    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0 };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -15,6 +16,9 @@
 #include "engine/kv/residency.h"
 #include "engine/kv/sequence.h"
 #include "offload/ledger.h"
+
+/* offload/device_internal.h */
+extern "C" void weir_device_fail(weir_device *device, const char *text);
 
 namespace {
 
@@ -45,12 +49,20 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 
 class Tiers : public ::testing::Test {
   protected:
-    void open(int64_t memory_blocks, int64_t disk_blocks, int64_t max_rows = 64 * 40, int32_t sinks = 0)
+    /* Memory is a device's that the host cannot touch. */
+    void use_device()
+    {
+        char why[320];
+        ASSERT_EQ(weir_device_open(&device_, "checked", why, sizeof why, &error_), WEIR_OK) << error_.text;
+    }
+    /* host_blocks: of disk_blocks, on the host below a device. */
+    void open(int64_t memory_blocks, int64_t disk_blocks, int64_t max_rows = 64 * 40, int32_t sinks = 0, int64_t host_blocks = 0)
     {
         const size_t caps[WEIR_TIER_COUNT] = {};
         folder_ = ::testing::TempDir() + "/tiers." + std::to_string(getpid());
         std::filesystem::create_directories(folder_);
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+        weir_ledger_use_device(ledger_, device_);
         const int64_t n_sinks = sinks > 0 ? 6 * heads : 0;
         spec_ = { 2,
                   3,
@@ -59,11 +71,13 @@ class Tiers : public ::testing::Test {
                   formats_,
                   (memory_blocks + disk_blocks) * heads + n_sinks,
                   max_rows,
-                  disk_blocks * heads,
+                  (disk_blocks - host_blocks) * heads,
                   folder_.c_str(),
                   { { WEIR_KV_F32, WEIR_KV_F32 }, sinks },
                   n_sinks,
-                  false };
+                  false,
+                  device_ != nullptr,
+                  host_blocks * heads };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;
@@ -76,7 +90,9 @@ class Tiers : public ::testing::Test {
         weir_kv_store_close(store_);
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_DISK), 0u);
+        EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_DEVICE), 0u);
         weir_ledger_close(ledger_);
+        weir_device_close(device_);
         EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "the file has a name";
         std::filesystem::remove_all(folder_);
     }
@@ -94,7 +110,10 @@ class Tiers : public ::testing::Test {
     static char tag(int seed, int h, int64_t page) { return (char)(1 + (seed * 37 + h * 11 + page * 5) % 120); }
     void        write(const weir_kv_table &t, int seed, int64_t page)
     {
-        for (int h = 0; h < heads; h++) memset(t.pages[h * t.capacity + page], tag(seed, h, page), bytes_of(h, page));
+        for (int h = 0; h < heads; h++) {
+            const std::vector<char> bytes(bytes_of(h, page), tag(seed, h, page));
+            weir_ledger_copy(ledger_, t.pages[h * t.capacity + page], bytes.data(), bytes.size());
+        }
     }
     void expect_page(const weir_kv_table &t, int seed, int64_t page, int64_t written_as = -1)
     {
@@ -117,6 +136,7 @@ class Tiers : public ::testing::Test {
     bool               is_cold(const weir_kv_table &t, int64_t page) { return weir_kv_is_cold(store_, t.pages[page]); }
     const weir_kv_pair formats_[2] = { f16, q8 };
     std::string        folder_;
+    weir_device       *device_ = nullptr;
     weir_ledger       *ledger_ = nullptr;
     weir_kv_store     *store_ = nullptr;
     weir_kv_spec       spec_ = {};
@@ -156,7 +176,7 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
     expect_sound();
     const weir_kv_residency all = weir_kv_residency_of(store_);
     EXPECT_EQ(all.pages_in_memory, 4 * heads);
-    EXPECT_EQ(all.pages_on_disk, heads);
+    EXPECT_EQ(all.pages_cold, heads);
     EXPECT_EQ(all.bytes_out, (int64_t)block);
     weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
@@ -295,13 +315,21 @@ TEST_F(Tiers, KilledProcessesLeaveNothing)
 }
 
 /* Random growth, forks, rewinds, moves and failures, against what was written by hand. */
-class RandomTiers : public Tiers, public ::testing::WithParamInterface<int32_t> {};
-INSTANTIATE_TEST_SUITE_P(Sinks, RandomTiers, ::testing::Values(0, 1, 2));
+struct Below {
+    int32_t sinks;
+    bool    has_device;
+    int64_t on_host; /* of 12 blocks */
+};
+class RandomTiers : public Tiers, public ::testing::WithParamInterface<Below> {};
+INSTANTIATE_TEST_SUITE_P(Below, RandomTiers,
+                         ::testing::Values(Below{ 0, false, 0 }, Below{ 1, false, 0 }, Below{ 2, false, 0 }, Below{ 0, true, 0 },
+                                           Below{ 1, true, 5 }, Below{ 0, true, 12 }));
 
 TEST_P(RandomTiers, UseKeepsBytesAndCounts)
 {
-    const int32_t sinks = GetParam();
-    open(8, 12, 64 * 40, sinks);
+    const int32_t sinks = GetParam().sinks;
+    if (GetParam().has_device) use_device();
+    open(8, 12, 64 * 40, sinks, GetParam().on_host);
     std::mt19937                        random(7);
     std::vector<weir_kv_table>          tables;
     std::vector<std::map<int64_t, int>> seeds(4); /* of the blocks of each table */
@@ -349,6 +377,59 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
     EXPECT_GT(weir_kv_residency_of(store_).bytes_back, 20 * (int64_t)weir_kv_block_room(&spec_));
     for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, 0);
+}
+
+/* The host's part is taken first and given back like any other; only what is in the file is charged to the disk. */
+TEST_F(Tiers, BelowADeviceTheHostComesFirst)
+{
+    use_device();
+    open(4, 4, 64 * 40, 0, 2);
+    const size_t  block = weir_kv_block_room(&spec_);
+    weir_kv_table t = table();
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV), 4 * block);
+    EXPECT_GE(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 2 * block);
+    for (int p = 0; p < 8; p++) {
+        ASSERT_EQ(reserve_to(t, (p + 1) * 64), WEIR_OK) << "block " << p;
+        write(t, 3, p);
+        commit_to(t, (p + 1) * 64);
+        if (p < 4) ASSERT_EQ(demote(t, p), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, std::min(p + 1, 2) * heads);
+        EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), (size_t)std::clamp(p - 1, 0, 2) * block);
+    }
+    for (int p = 0; p < 8; p++) expect_page(t, 3, p);
+    EXPECT_EQ(demote(t, 4), WEIR_EFULL);
+    EXPECT_NE(strstr(error_.text, "kv.tiers.host"), nullptr) << error_.text;
+    EXPECT_EQ(bring_back(t, 0), WEIR_EFULL);
+    EXPECT_NE(strstr(error_.text, "memory.device"), nullptr) << error_.text;
+    weir_kv_truncate(&t, store_, 7 * 64);
+    ASSERT_EQ(bring_back(t, 0), WEIR_OK) << error_.text;
+    ASSERT_EQ(demote(t, 5), WEIR_OK) << "the host's place is free again: " << error_.text;
+    EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, 2 * heads);
+    for (int p = 0; p < 7; p++) expect_page(t, 3, p);
+    weir_kv_table_close(&t, store_);
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
+}
+
+/* What such a device held is not given out as if it were there, nor what was to be copied from the host with its help. */
+TEST_F(Tiers, ADeviceThatFailedGivesNoPages)
+{
+    use_device();
+    open(4, 4, 64 * 40, 1, 4);
+    weir_kv_table t = table();
+    ASSERT_EQ(reserve_to(t, 3 * 64), WEIR_OK);
+    for (int p = 0; p < 3; p++) write(t, 3, p);
+    commit_to(t, 3 * 64);
+    ASSERT_EQ(demote(t, 1), WEIR_OK) << error_.text;
+    std::vector<char> memory(2 * weir_kv_block_room(&spec_));
+    char *const       copy = memory.data() + 4096 - (uintptr_t)memory.data() % 4096;
+    for (int p = 0; p < 3; p++) EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_OK) << error_.text;
+    weir_device_fail(device_, "it fell off the bus");
+    for (int p = 0; p < 3; p++) {
+        EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_EDEVICE) << "block " << p;
+        EXPECT_NE(strstr(error_.text, "fell off"), nullptr) << error_.text;
+    }
+    weir_kv_table_close(&t, store_);
 }
 
 } // namespace

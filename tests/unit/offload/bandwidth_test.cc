@@ -22,6 +22,20 @@ TEST(Bandwidth, TakesSizesThatAreNoMultipleOfAnything)
     EXPECT_EQ(weir_bandwidth_measure(&bandwidth, 3, (3 << 20) + 7, 1, nullptr), WEIR_OK);
 }
 
+TEST(Bandwidth, OfADeviceLeavesNothingThere)
+{
+    weir_device   *device = nullptr;
+    weir_bandwidth bandwidth = {};
+    weir_error     error = {};
+    char           why[320];
+    ASSERT_EQ(weir_device_open(&device, "checked", why, sizeof why, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(weir_bandwidth_measure_device(&bandwidth, device, 2, &error), WEIR_OK) << error.text;
+    EXPECT_GT(bandwidth.median, 0);
+    EXPECT_GE(bandwidth.best, bandwidth.median);
+    EXPECT_EQ(weir_bandwidth_measure_device(&bandwidth, device, -1, &error), WEIR_EINVAL);
+    weir_device_close(device); /* asserts that its memory was freed */
+}
+
 TEST(Bandwidth, RefusesNonsense)
 {
     weir_bandwidth bandwidth = {};

@@ -167,15 +167,57 @@ TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
     EXPECT_EQ(read(h.device.get(), there->v, v.size()), v);
     ASSERT_NE(there->segments, &segment);
     const weir_kv_segment copy = there->segments[0];
-    EXPECT_EQ(copy.page_stride, 3); /* pages that rows are in, side by side */
-    for (int i = 0; i < 6; i++) EXPECT_EQ(copy.pages[i], page);
+    EXPECT_EQ(copy.page_stride, 3);
+    for (const int i : { 2, 5 }) EXPECT_EQ(copy.pages[i], page); /* the pages that rows are in */
     segment.n_rows = 0;
-    pages[0] = nullptr; /* the caller may go on at once */
+    pages[2] = nullptr; /* the caller may go on at once */
     EXPECT_EQ(there->segments[0].n_rows, 3);
-    EXPECT_EQ(copy.pages[0], page);
+    EXPECT_EQ(copy.pages[2], page);
     weir_hand_over_end(h.hand_over.get());
     weir_device_free(h.device.get(), page, 4096);
     weir_device_free(h.device.get(), rows, 4096);
+}
+
+/* Places of an address space: copies reach what was put there, tables of pages become it, and what is not there is nothing. */
+TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
+{
+    Handed             h;
+    weir_device *const device = h.device.get();
+    char *const        slots = static_cast<char *>(weir_device_alloc(device, 3 * 8192));
+    char *const        activations = static_cast<char *>(weir_device_alloc(device, 4096));
+    void              *space = nullptr;
+    ASSERT_EQ(weir_device_space_open(device, &space, 64 * 8192), WEIR_OK);
+    char *const at = static_cast<char *>(space);
+    for (int i = 0; i < 3; i++) weir_device_space_put(device, at + (20 + i) * 8192, slots + (2 - i) * 8192, 8192);
+    const std::vector<char> bytes(8192, 5);
+    weir_device_copy(device, at + 20 * 8192, bytes.data(), bytes.size());
+    EXPECT_EQ(read(device, slots + 2 * 8192, 8192), bytes);
+    weir_device_clear(device, at + 20 * 8192 + 4096, 4096);
+    EXPECT_EQ(read(device, slots + 2 * 8192 + 4095, 2), (std::vector<char>{ 5, 0 }));
+    EXPECT_EQ(weir_device_behind(device, at + 21 * 8192 + 5000), slots + 8192 + 5000);
+    EXPECT_EQ(weir_device_behind(device, at), nullptr);
+    EXPECT_EQ(weir_device_behind(device, slots), slots);
+    EXPECT_EQ(weir_device_behind(device, at + 64 * 8192), at + 64 * 8192) << "past the space";
+
+    void               *pages[] = { at, at + 20 * 8192, at + 22 * 8192, slots };
+    weir_kv_segment     segment = {};
+    weir_attention_args args = {};
+    segment.pages = pages, segment.page_stride = 4, segment.n_past = 255, segment.n_rows = 1;
+    float *const rows = reinterpret_cast<float *>(activations);
+    args.q = rows, args.out = rows, args.segments = &segment, args.n_segments = 1, args.n_heads = args.n_kv_heads = 1;
+    const auto *const there = static_cast<const weir_attention_args *>(h.begin(WEIR_OP_ATTENTION, &args));
+    ASSERT_NE(there, nullptr);
+    void *const *const handed = there->segments[0].pages;
+    EXPECT_EQ(handed[0], nullptr) << "a page that is not there";
+    EXPECT_EQ(handed[1], slots + 2 * 8192);
+    EXPECT_EQ(handed[2], slots);
+    EXPECT_EQ(handed[3], slots);
+    weir_hand_over_end(h.hand_over.get());
+    weir_device_space_put(device, at + 20 * 8192, nullptr, 8192);
+    EXPECT_EQ(weir_device_behind(device, at + 20 * 8192), nullptr);
+    weir_device_space_close(device);
+    weir_device_free(device, slots, 3 * 8192);
+    weir_device_free(device, activations, 4096);
 }
 
 TEST(HandOver, BringsBackWhatTheOpWrites)

@@ -59,6 +59,19 @@ class CodaService : public ::testing::TestWithParam<const char *> {
     weir_banks                  banks_ = {};
 };
 
+/* Their books are the host's: a device leaves such a model to the CPU, and says so. */
+TEST_P(CodaService, IsComputedByTheCpu)
+{
+    open(1, { "kernels.device=cpu" });
+    const auto want = run(prompt(1, 100));
+    close();
+    open(1, { "kernels.device=checked" });
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    EXPECT_STREQ(plan->device, "cpu");
+    EXPECT_NE(std::string(plan->device_why).find("CoDA"), std::string::npos) << plan->device_why;
+    EXPECT_EQ(run(prompt(1, 100)), want);
+}
+
 TEST_P(CodaService, TextsAreContinuedAtTheEndsOfBlocks)
 {
     open(2);

@@ -1,5 +1,5 @@
-/* engine/cli/disk_speed.c - how fast the disk gives KV pages: those of a sequence, read in order and in the pieces that attention reads, with
- * nothing else to do. */
+/* engine/cli/cold_speed.c - how fast the tier below gives KV pages: those of a sequence, read in order and in the pieces that attention reads, to where
+ * it reads them, with nothing else to do. */
 #include "engine/base/clock.h"
 #include "engine/cli/bench.h"
 #include "engine/kv/staging.h"
@@ -10,7 +10,7 @@ enum { LEAST_BYTES = 256 << 20 }; /* of one measurement: pages are read again un
  * of the measurement, not of what is measured, as that of the memory's bandwidth. */
 enum { HUGE_PAGE = 2 << 20 };
 
-/* Reads runs of blocks that follow each other in one layer's part of the file; counts the bytes. */
+/* Reads runs of blocks that follow each other in one layer's part; counts the bytes. */
 static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequence, int64_t layer, char *buffer, size_t room, size_t *bytes,
                               weir_error *error)
 {
@@ -27,7 +27,7 @@ static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequenc
         while (block + n < sequence->table.n_pages && (size_t)(n + 1) * each <= room && weir_kv_is_cold(store, pages[block + n]) &&
                weir_kv_place_of(store, pages[block + n]) == first + n)
             n++;
-        WEIR_TRY(weir_spill_read(weir_kv_store_spill(store), first, layer, 0, buffer, (size_t)n * each, error));
+        WEIR_TRY(weir_spill_read_beside(weir_kv_store_spill(store), first, layer, 0, buffer, (size_t)n * each, error));
         *bytes += (size_t)n * each;
         block += n;
     }
@@ -46,7 +46,7 @@ static weir_status read_all(double *rate, weir_kv_store *store, const weir_seque
     return WEIR_OK;
 }
 
-weir_status weir_bench_disk_speed(double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error)
+weir_status weir_bench_cold_speed(double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error)
 {
     *gb_per_second = 0.0;
     if (weir_kv_store_spill(store) == NULL) return WEIR_OK;
@@ -55,10 +55,11 @@ weir_status weir_bench_disk_speed(double *gb_per_second, weir_kv_store *store, c
     weir_ledger *ledger = NULL;
     void        *buffer = NULL;
     WEIR_TRY(weir_ledger_open(&ledger, no_caps));
-    weir_status status = weir_ledger_alloc(ledger, &buffer, WEIR_ACCOUNT_OTHER, bytes, error);
+    weir_ledger_use_device(ledger, weir_ledger_device(weir_kv_store_ledger(store)));
+    weir_status status = weir_ledger_alloc_near(ledger, &buffer, WEIR_ACCOUNT_OTHER, bytes, error);
     if (status == WEIR_OK) {
         status = read_all(gb_per_second, store, sequence, buffer, room, error);
-        weir_ledger_free(ledger, buffer, WEIR_ACCOUNT_OTHER, bytes);
+        weir_ledger_free_near(ledger, buffer, WEIR_ACCOUNT_OTHER, bytes);
     }
     weir_ledger_close(ledger);
     return status;

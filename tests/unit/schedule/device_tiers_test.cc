@@ -1,0 +1,238 @@
+// KV pages that a device has no room for: on the host and on disk below it, the answers are those of memory for all, bit for bit.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "engine/kv/residency.h"
+#include "tests/unit/schedule/support.h"
+
+namespace {
+
+using support::Call;
+using support::Service;
+
+constexpr int window = 2048, slots = 2;
+
+class BelowADevice : public Service {
+  protected:
+    void SetUp() override
+    {
+        folder_ = ::testing::TempDir() + "/device-tiers." + std::to_string(getpid());
+        std::filesystem::remove_all(folder_);
+    }
+    void TearDown() override
+    {
+        close();
+        std::filesystem::remove_all(folder_);
+    }
+    void close()
+    {
+        weir_engine_close(engine_);
+        engine_ = nullptr;
+    }
+    void configure(const std::vector<std::string> &settings)
+    {
+        weir_config_default(&config_);
+        for (const std::string &one : settings) ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
+    }
+    /* Blocks of 64 tokens: so many on the device, on the host, on disk. in_memory 0: the CPU, and memory for all. */
+    void start(const std::string &model, int64_t in_memory, int64_t on_host = 0, int64_t on_disk = 0,
+               const std::vector<std::string> &more = {})
+    {
+        close();
+        std::vector<std::string> settings = { "model.path=tests/golden/models/" + model,
+                                              "kernels.activations=f32",
+                                              "batch.max_sequences=" + std::to_string(slots),
+                                              "batch.chunk=64",
+                                              "model.context=" + std::to_string(window),
+                                              "kv.tiers.hot=1",
+                                              "memory.disk_dir=" + folder_,
+                                              "memory.host=256MiB" };
+        settings.insert(settings.end(), more.begin(), more.end());
+        const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
+        if (in_memory > 0) {
+            weir_plan plan = {};
+            settings.insert(settings.end(), { "kernels.device=checked", "memory.disk=16MiB", "memory.device=64MiB" });
+            configure(settings);
+            ASSERT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
+            block_ = 64 * plan.kv_bytes_per_token;
+            const bool shares = config_.sessions.dir[0] != '\0';
+            settings[settings.size() - 2] = "memory.disk=" + std::to_string(on_disk * block_ * (shares ? 2 : 1)) + "B";
+            settings.push_back("kv.tiers.host=" + std::to_string(on_host * block_) + "B");
+            size_t least = 0, most = 64 << 20; /* the least memory that the plan wants for so many blocks */
+            while (most - least > 4096) {
+                const size_t half = (least + most) / 2;
+                settings[settings.size() - 2] = "memory.device=" + std::to_string(half) + "B";
+                configure(settings);
+                const bool fits = weir_engine_plan(&plan, &options, &error_) == WEIR_OK;
+                *(fits && plan.kv - plan.kv_open >= (size_t)(in_memory * block_) ? &most : &least) = half;
+            }
+            settings[settings.size() - 2] = "memory.device=" + std::to_string(most) + "B";
+        }
+        configure(settings);
+        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        service_ = weir_engine_service(engine_);
+        if (in_memory == 0) return;
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        EXPECT_EQ(plan->kv - plan->kv_open, (size_t)(in_memory * block_));
+        EXPECT_EQ(plan->kv_host_pages > 0, on_host > 0);
+        EXPECT_GE(plan->kv_host, (size_t)(on_host * block_));
+        EXPECT_EQ(plan->kv_disk, (size_t)(on_disk * block_));
+        weir_ledger_state state;
+        weir_ledger_read(weir_engine_ledger(engine_), &state);
+        EXPECT_EQ(state.used[WEIR_TIER_HOST][WEIR_ACCOUNT_KV], plan->kv_host);
+        EXPECT_EQ(state.used[WEIR_TIER_DEVICE][WEIR_ACCOUNT_KV], plan->kv);
+    }
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, int max_tokens = 12, const weir_policy_options *policy = nullptr,
+                             int32_t budget = 0)
+    {
+        Call call(ids, max_tokens);
+        call.request.cache_prompt = true;
+        call.request.policy = policy;
+        call.request.kv_budget = budget;
+        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
+        call.wait();
+        EXPECT_EQ(call.status, WEIR_OK) << call.message;
+        usage_ = call.usage;
+        return call.tokens[0];
+    }
+    weir_service_stats stats() const
+    {
+        weir_service_stats all;
+        weir_service_stats_of(service_, &all);
+        return all;
+    }
+    void expect_within() const
+    {
+        weir_ledger_state state;
+        weir_ledger_read(weir_engine_ledger(engine_), &state);
+        for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) EXPECT_LE(state.peak[tier], state.cap[tier]) << tier;
+    }
+    std::string folder_;
+    int64_t     block_ = 0;
+    weir_usage  usage_ = {};
+};
+
+TEST_F(BelowADevice, ATextLargerThanTheDeviceIsAnswered)
+{
+    for (const char *const model : { "tq", "qwen3" })
+        for (const char *const format : { "kv.format=f16", "kv.format=int8" }) {
+            const auto text = prompt(1, 1900);
+            start(model, 0, 0, 0, { format });
+            const auto want = run(text, 40);
+            const struct {
+                int64_t on_host, on_disk;
+            } cases[] = { { 60, 0 }, { 9, 51 }, { 0, 60 } };
+            for (const auto &c : cases) {
+                start(model, 12, c.on_host, c.on_disk, { format });
+                EXPECT_EQ(run(text, 40), want) << model << " " << format << " " << c.on_host;
+                const weir_service_stats all = stats();
+                EXPECT_GT(all.kv_bytes_out, 15 * block_);
+                EXPECT_GT(all.kv_bytes_read, all.kv_bytes_out);
+                EXPECT_EQ(all.kv_host_pages_used > 0, c.on_host > 0);
+                EXPECT_EQ(all.kv_disk_pages_used > 0, c.on_disk > 0);
+                EXPECT_EQ(run(text, 40), want) << model << " " << format << " " << c.on_host;
+                EXPECT_GE(usage_.n_cached, 1856) << "a kept text is continued where it is: " << usage_.reuse;
+                expect_within();
+            }
+        }
+}
+
+TEST_F(BelowADevice, TwoInCompanyAndThoseThatAreKept)
+{
+    const auto one = prompt(1, 1500), two = prompt(2, 1300);
+    start("qwen3", 0);
+    const auto want_one = run(one, 30), want_two = run(two, 30);
+    start("qwen3", 16, 30, 60);
+    for (int turn = 0; turn < 2; turn++) {
+        Call a(one, 30), b(two, 30);
+        a.request.cache_prompt = b.request.cache_prompt = true;
+        ASSERT_EQ(a.submit(service_, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(b.submit(service_, &error_), WEIR_OK) << error_.text;
+        a.wait();
+        b.wait();
+        EXPECT_EQ(a.tokens[0], want_one);
+        EXPECT_EQ(b.tokens[0], want_two);
+        for (int i = 0; i < 3; i++) (void)run(prompt(20 + i, 400));
+    }
+    EXPECT_EQ(run(one, 30), want_one);
+    EXPECT_GE(usage_.n_cached, 1400) << usage_.reuse;
+    EXPECT_EQ(stats().dropped_tokens, 0);
+    expect_within();
+}
+
+TEST_F(BelowADevice, PoliciesAndSessions)
+{
+    const std::string dir = "sessions.dir=" + folder_ + "/sessions";
+    for (const char *const model : { "tq", "qwen3" }) {
+        weir_policy_options options;
+        const auto          text = prompt(1, 1700);
+        ASSERT_EQ(weir_policy_options_default(&options, "snapkv", &error_), WEIR_OK) << error_.text;
+        start(model, 0);
+        const auto want = run(text, 20), want_kept = run(text, 20, &options, 96);
+        std::filesystem::remove_all(folder_);
+        start(model, 24, 20, 60, { dir });
+        EXPECT_EQ(run(text, 20), want) << model;
+        EXPECT_EQ(run(text, 20, &options, 96), want_kept) << model;
+        EXPECT_GT(usage_.n_evicted, 0);
+        weir_session_result     result;
+        const weir_session_wish wish = { "large", nullptr, text.data(), (int32_t)text.size() };
+        ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
+        for (const int64_t in_memory : { 24, 0 }) {
+            start(model, in_memory, 20, 60, { dir });
+            ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK) << model << error_.text;
+            EXPECT_EQ(run(text, 20), want) << model << " restored, " << in_memory;
+            EXPECT_GE(usage_.n_cached, 1600) << usage_.reuse;
+        }
+    }
+}
+
+/* Formats whose rows wait for their page: those of the sequences that sessions go through are on the device, too. */
+TEST_F(BelowADevice, SessionsHaveTheirOpenRows)
+{
+    const std::string dir = "sessions.dir=" + folder_ + "/sessions";
+    for (const char *const autosave : { "sessions.autosave=false", "sessions.autosave=true" }) {
+        start("qwen3", 24, 20, 60, { dir, autosave, "kv.format=int8" });
+        if (HasFatalFailure()) return;
+        (void)run(prompt(1, 1500), 10);
+        expect_within();
+    }
+}
+
+/* States are kept in what the pages on the host leave. */
+TEST_F(BelowADevice, KeptStatesMakeRoomForTheHostsPages)
+{
+    const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
+    weir_plan                 all = {}, less = {};
+    std::vector<std::string>  settings = { "model.path=tests/golden/models/tq",
+                                           "kernels.device=checked",
+                                           "kv.tiers.host=64MiB",
+                                           "batch.max_sequences=16",
+                                           "memory.device=64MiB",
+                                           "memory.host=1GiB" };
+    configure(settings);
+    ASSERT_EQ(weir_engine_plan(&all, &options, &error_), WEIR_OK) << error_.text;
+    ASSERT_GT(all.n_snapshots, 16);
+    ASSERT_LT(2 * all.snapshots, all.kv_host);
+    settings.back() = "memory.host=" + std::to_string(weir_plan_total(&all) - all.snapshots / 2) + "B";
+    configure(settings);
+    ASSERT_EQ(weir_engine_plan(&less, &options, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(less.kv_host, all.kv_host);
+    EXPECT_LT(less.n_snapshots, all.n_snapshots);
+    EXPECT_GT(less.n_snapshots, 0);
+}
+
+TEST_F(BelowADevice, WhatDoesNotFitIsRefusedWithTheArithmetic)
+{
+    weir_engine              *engine = nullptr;
+    const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
+    configure({ "model.path=tests/golden/models/tq", "kernels.device=checked", "memory.host=64MiB", "kv.tiers.host=100MiB" });
+    EXPECT_EQ(weir_engine_open(&engine, &options, &error_), WEIR_EFULL);
+    EXPECT_NE(std::string(error_.text).find("kv on the host 100"), std::string::npos) << error_.text;
+    EXPECT_NE(std::string(error_.text).find("or kv.tiers.host"), std::string::npos) << error_.text;
+    configure({ "model.path=tests/golden/models/tq", "kernels.device=checked", "kv.tiers.host=100B" });
+    EXPECT_EQ(weir_engine_open(&engine, &options, &error_), WEIR_EFULL);
+    EXPECT_NE(std::string(error_.text).find("kv.tiers.host = 100B holds no KV pages"), std::string::npos) << error_.text;
+}
+
+} // namespace
