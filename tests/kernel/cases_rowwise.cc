@@ -127,11 +127,11 @@ Case add(int64_t n_rows, int64_t dim, int64_t pad, Fill fill = Fill::Normal)
                  auto         *args = b.one<weir_add_args>();
                  const int64_t stride = dim + pad;
                  *args = { b.inout((size_t)(n_rows * stride), fill),
-                           b.input((size_t)(n_rows * (stride + 5)), fill),
+                           b.input((size_t)(n_rows * (stride + 8)), fill),
                            n_rows,
                            dim,
                            stride,
-                           stride + 5 };
+                           stride + 8 };
                  return args;
              },
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) } };

@@ -142,8 +142,13 @@ template <class T> inline T atomicMax(T *p, T x)
 }
 
 /* ---- arithmetic ---------------------------------------------------------------------------------------------------------------------- */
-inline float    rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-inline float    __expf(float x) { return std::exp(x); }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
+inline void  sincospif(float x, float *sine, float *cosine)
+{
+    *sine = (float)std::sin(M_PI * (double)x);
+    *cosine = (float)std::cos(M_PI * (double)x);
+}
 inline float    __logf(float x) { return std::log(x); }
 inline float    __log2f(float x) { return std::log2(x); }
 inline float    __fdividef(float x, float y) { return x / y; }

@@ -1,0 +1,150 @@
+/* kernels/cuda/kv_write.cu - new K and V rows into their pages, as f32, f16, bf16 and q8_0. A block has a row of a segment and a KV head, a warp takes groups of 32 dims,
+ * a lane a dim: q8_0's scale is a maximum over the warp. Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
+ *
+ * Rows of K are written with a token's stride, 2 to 64 bytes of each line: the rows of a prompt that follow each other fill it in L2. */
+#include "kernels/abi/ops.h"
+#include "kernels/cuda/scalar.h"
+
+namespace weir_cuda_kv_write {
+
+using namespace weir_cuda;
+
+constexpr int kWarp = 32, kThreads = 128, kGroup = WEIR_KV_GROUP, kTile = WEIR_TILE_TOKENS, kMostBlocks = 65535;
+static_assert(kGroup == kWarp, "a lane has a dim of a group");
+
+/* K or V of a page. */
+struct Part {
+    weir_kv_layout layout;
+    int64_t        offset; /* in the page */
+    weir_kv_format format;
+};
+
+struct Call {
+    weir_kv_write_args args;
+    Part               k[2], v[2]; /* of most pages, of sinks */
+};
+
+__device__ __forceinline__ float finite(float x)
+{
+    x = x == x ? x : 0.0f;
+    return fminf(fmaxf(x, -65504.0f), 65504.0f);
+}
+
+__device__ __forceinline__ float warp_max(float x)
+{
+#pragma unroll
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    return x;
+}
+
+__device__ __forceinline__ void store_plain(char *to, weir_kv_format format, int64_t at, float x)
+{
+    if (format == WEIR_KV_F32) reinterpret_cast<float *>(to)[at] = x;
+    if (format == WEIR_KV_F16) reinterpret_cast<__half *>(to)[at] = __float2half_rn(x);
+    if (format == WEIR_KV_BF16) reinterpret_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(x);
+}
+
+/* kernels/ref/kv_codec.h, to the bit: half away from zero is twice the magnitude, cut, plus one, halved. */
+__device__ __forceinline__ signed char code_of(float value, float inverse)
+{
+    const float scaled = value * inverse;
+    const int   magnitude = min(((int)(fabsf(scaled) * 2.0f) + 1) / 2, 127);
+    return (signed char)(scaled < 0.0f ? -magnitude : magnitude);
+}
+
+/* Where group `group` of a token's row has its scale and its first code, and the bytes from one word of codes to the next. */
+struct Place {
+    int64_t scale, code, word_step;
+};
+
+template <bool IS_K> __device__ __forceinline__ Place place_of(const Part &part, int64_t token, int64_t group)
+{
+    const weir_kv_layout &layout = part.layout;
+    if (!IS_K)
+        return { layout.scales + token * layout.scales_step + group * 2, layout.codes + token * layout.codes_step + group * kGroup, 4 };
+    const int64_t tile = token / kTile, t = token % kTile;
+    return { layout.scales + tile * layout.scales_step + (group * kTile + t) * 2,
+             layout.codes + tile * layout.codes_step + (group * (kGroup / 4) * kTile + t) * 4, kTile * 4 };
+}
+
+/* A row of a part, by the warps of the block. */
+template <bool IS_K> __device__ __forceinline__ void write_row(char *page, const Part &part, const float *row, int64_t dim, int64_t token)
+{
+    char *const to = page + part.offset;
+    const int   lane = threadIdx.x % kWarp;
+    for (int64_t group = threadIdx.x / kWarp; group * kGroup < dim; group += kThreads / kWarp) {
+        const int64_t d = group * kGroup + lane;
+        const float   x = d < dim ? row[d] : 0.0f;
+        if (part.format != WEIR_KV_Q8_0) {
+            const int64_t at = IS_K ? token / kTile * dim * kTile + d * kTile + token % kTile : token * dim + d;
+            if (d < dim) store_plain(to, part.format, at, x);
+            continue;
+        }
+        const Place at = place_of<IS_K>(part, token, group);
+        const float value = finite(x), step = warp_max(fabsf(value)) / 127.0f, inverse = step >= 0x1p-126f ? 1.0f / step : 0.0f;
+        to[at.code + lane / 4 * at.word_step + lane % 4] = code_of(value, inverse);
+        if (lane == 0) *reinterpret_cast<__half *>(to + at.scale) = __float2half_rn(step);
+    }
+}
+
+__global__ void __launch_bounds__(kThreads) kv_write(const Call call)
+{
+    const weir_kv_write_args &args = call.args;
+    const weir_kv_segment    &segment = args.segments[blockIdx.z];
+    const int64_t             row = blockIdx.x, table = blockIdx.y, slot = segment.n_past + row;
+    if (row >= segment.n_rows || table >= (segment.n_heads > 0 ? segment.n_heads : args.n_kv_heads)) return;
+    const int64_t page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS, head = segment.first_head + table,
+                  t = segment.first_row + row;
+    const int   which = page < args.sinks.n_pages;
+    char *const to = static_cast<char *>(segment.pages[table * segment.page_stride + page]);
+    if (args.k) write_row<true>(to, call.k[which], args.k + t * args.k_stride + head * args.key_dim, args.key_dim, token);
+    if (args.v) write_row<false>(to, call.v[which], args.v + t * args.v_stride + head * args.value_dim, args.value_dim, token);
+}
+
+bool is_written(weir_kv_format format) { return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0; }
+
+const char *reject(const weir_caps *caps, const void *op_args)
+{
+    const auto        *args = static_cast<const weir_kv_write_args *>(op_args);
+    const weir_kv_pair pair = { args->k_format, args->v_format };
+    if (caps->cuda_capability < 80) return "needs sm_80";
+    if (!is_written(pair.k) || !is_written(pair.v)) return "formats other than f32, f16, bf16, q8_0";
+    if (args->sinks.n_pages > 0 && (!is_written(args->sinks.pair.k) || !is_written(args->sinks.pair.v))) return "sinks of other formats";
+    if (args->n_segments > kMostBlocks || args->n_kv_heads > kMostBlocks) return "more than 65535 segments or heads";
+    return weir_kv_pages_reject(pair, args->sinks, args->key_dim, args->value_dim);
+}
+
+void lay_out(const weir_kv_write_args &args, weir_kv_pair pair, Part *k, Part *v)
+{
+    *k = { weir_kv_layout_k(pair.k, args.key_dim), 0, pair.k };
+    *v = { weir_kv_layout_v(pair.v, args.value_dim), weir_kv_v_part(pair.k, args.key_dim), pair.v };
+}
+
+weir_status run(const weir_kernel_context *context, const void *op_args)
+{
+    Call        call = {};
+    const auto &args = call.args = *static_cast<const weir_kv_write_args *>(op_args);
+    int64_t     longest = 0, most_heads = 0;
+    if (!weir_kv_segments_are_sound(args.segments, args.n_segments, args.n_kv_heads)) return WEIR_EINVAL;
+    for (int64_t s = 0; s < args.n_segments; s++) {
+        const int64_t heads = weir_kv_segment_heads(args.segments + s, args.n_kv_heads);
+        longest = args.segments[s].n_rows > longest ? args.segments[s].n_rows : longest;
+        most_heads = heads > most_heads ? heads : most_heads;
+    }
+    if (longest <= 0 || most_heads <= 0) return WEIR_OK;
+    const weir_kv_pair others = { args.k_format, args.v_format };
+    lay_out(args, others, &call.k[0], &call.v[0]);
+    lay_out(args, args.sinks.n_pages > 0 ? args.sinks.pair : others, &call.k[1], &call.v[1]);
+    const dim3 grid((unsigned)longest, (unsigned)most_heads, (unsigned)args.n_segments);
+    WEIR_LAUNCH(kv_write, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), call);
+    return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
+}
+
+} // namespace weir_cuda_kv_write
+
+/* Tolerance: the codecs are defined to the bit. */
+extern "C" {
+extern const weir_kernel weir_kernel_cuda_kv_write;
+const weir_kernel        weir_kernel_cuda_kv_write = { WEIR_OP_KV_WRITE,           WEIR_BACKEND_CUDA, "cuda.kv_write",        0.0, 0.0,
+                                                       weir_cuda_kv_write::reject, nullptr,           weir_cuda_kv_write::run };
+}
