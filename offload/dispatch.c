@@ -270,11 +270,14 @@ weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *arg
     return grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0);
 }
 
-/* Launches follow each other: the single source waits for its regions, overrides are on the device's default stream, for which regions wait. */
+/* Launches follow each other: the single source waits for its regions, overrides are on the device's default stream, for which regions wait. What failed among
+ * the queued ones is found before a region is entered: its runtime would end the process. */
 static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
     const void *there = NULL;
+    if (kernel->backend == WEIR_BACKEND_OMP) weir_device_finish(stream->device);
     weir_status status = weir_hand_over_begin(stream->hand_over, kernel->op, args, &there);
+    if (weir_device_failure(stream->device)) return WEIR_EDEVICE;
     if (status != WEIR_OK) return status;
     weir_device_begin(stream->device);
     status = kernel->run(&stream->context, there);

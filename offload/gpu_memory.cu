@@ -41,17 +41,27 @@ void weir_gpu_memory_facts(weir_gpu_facts *out)
     }
 }
 
-/* By device. Neither waits for the default stream. */
+/* By device, for all who opened it. Neither waits for the default stream. */
 static struct beside {
     cudaStream_t stream;
     cudaEvent_t  marks[WEIR_GPU_MARKS];
+    int          n_opened;
 } besides[WEIR_GPU_MAX_DEVICES];
+
+static void close_beside(beside *b)
+{
+    for (cudaEvent_t mark : b->marks)
+        if (mark) (void)cudaEventDestroy(mark);
+    if (b->stream) (void)cudaStreamDestroy(b->stream);
+    *b = {};
+}
 
 static cudaError_t open_beside(beside *b)
 {
     cudaError_t error = cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking);
     for (int i = 0; error == cudaSuccess && i < WEIR_GPU_MARKS; i++)
         error = cudaEventCreateWithFlags(&b->marks[i], cudaEventDisableTiming | cudaEventBlockingSync);
+    if (error != cudaSuccess) close_beside(b);
     return error;
 }
 
@@ -60,8 +70,8 @@ weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_
     size_t      total = 0;
     weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status == WEIR_OK) status = status_of(cudaMemGetInfo(free_bytes, &total), text, text_bytes);
-    if (status == WEIR_OK && !besides[device].stream) status = status_of(open_beside(&besides[device]), text, text_bytes);
-    if (status != WEIR_OK) weir_gpu_memory_close(device);
+    if (status == WEIR_OK && besides[device].n_opened == 0) status = status_of(open_beside(&besides[device]), text, text_bytes);
+    if (status == WEIR_OK) besides[device].n_opened++;
     context->omp_device = device;
     context->cuda_stream = nullptr; /* the default stream: those of the offload runtime wait for it, and it for them */
     return status;
@@ -69,13 +79,9 @@ weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_
 
 void weir_gpu_memory_close(int device)
 {
-    beside *const b = &besides[device];
-    if (cudaSetDevice(device) == cudaSuccess) {
-        for (cudaEvent_t mark : b->marks)
-            if (mark) (void)cudaEventDestroy(mark);
-        if (b->stream) (void)cudaStreamDestroy(b->stream);
-    }
-    *b = {};
+    if (besides[device].n_opened == 0 || --besides[device].n_opened > 0) return;
+    (void)cudaSetDevice(device);
+    close_beside(&besides[device]);
 }
 
 void weir_gpu_memory_enter(int device) { (void)cudaSetDevice(device); } /* a device that is lost fails at the launch */

@@ -22,23 +22,29 @@ static void probe(weir_gpu_probe *out)
     weir_gpu_probe_explain(out, &facts, archs, sizeof archs / sizeof archs[0]);
 }
 
-/* By device: what weir_kernel_context.cublas is. */
-static void *libraries[WEIR_GPU_MAX_DEVICES];
+/* By device: what weir_kernel_context.cublas is, for all who opened it. */
+static struct {
+    void *handle;
+    int   n_opened;
+} libraries[WEIR_GPU_MAX_DEVICES];
 
 /* Without cuBLASLt its row refuses to run, and it runs only where it is pinned. */
 static weir_status open_device(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes)
 {
     const weir_status status = weir_gpu_memory_open(device, context, free_bytes, text, text_bytes);
     if (status != WEIR_OK) return status;
-    if (!libraries[device] && weir_cublas_open(&libraries[device], NULL, 0) != WEIR_OK) libraries[device] = NULL;
-    context->cublas = libraries[device];
+    if (libraries[device].n_opened++ == 0 && weir_cublas_open(&libraries[device].handle, NULL, 0) != WEIR_OK)
+        libraries[device].handle = NULL;
+    context->cublas = libraries[device].handle;
     return WEIR_OK;
 }
 
 static void close_device(int device)
 {
-    weir_cublas_close(libraries[device]);
-    libraries[device] = NULL;
+    if (--libraries[device].n_opened == 0) {
+        weir_cublas_close(libraries[device].handle);
+        libraries[device].handle = NULL;
+    }
     weir_gpu_memory_close(device);
 }
 

@@ -396,6 +396,7 @@ static weir_status grow_near(weir_hand_over *h, size_t bytes)
 {
     if (bytes <= h->near.bytes) return WEIR_OK;
     if (!weir_align_size(&bytes, bytes, STEP)) return WEIR_ENOMEM;
+    weir_device_finish(h->device); /* a queued kernel may still read it */
     weir_device_free(h->device, h->near.memory, h->near.bytes);
     h->near = (arena){ .memory = weir_device_alloc(h->device, bytes), .bytes = bytes };
     if (h->near.memory == NULL) h->near.bytes = 0;

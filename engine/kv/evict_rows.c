@@ -191,7 +191,7 @@ static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void recode_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t head, int64_t first, int64_t end)
 {
-    WEIR_ASSERT(evict_recode(e, table, head, table->pages + head * table->capacity, first, end, NULL) == WEIR_OK); /* all is in memory */
+    must_launch(evict_recode(e, table, head, table->pages + head * table->capacity, first, end, NULL)); /* all is in memory */
 }
 
 /* Sinks first, then rows that become sinks, then the others: nothing is written over before it was moved. */

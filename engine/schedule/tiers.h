@@ -1,9 +1,9 @@
-/* engine/schedule/tiers.h - which blocks of KV pages leave memory for the disk when it is full, and which come back.
+/* engine/schedule/tiers.h - which blocks of KV pages leave memory for the tier below when it is full (the disk; below a device the host first), and which come back.
  *
  * Out go first the kept texts that no sequence uses, the least recently used ones first; those that lost rows cannot, and are dropped; then the oldest blocks of sequences, those of the longest
- * sequence first. The first block of a sequence (every row attends to it most), sinks, and its last `hot` ones stay. Attention reads what is on
- * disk there, so nothing has to come back to be used; what does come back, where there is room to spare or a kept text to take it from, is the newest first.
- * A text on disk is dropped only when the disk is full too, or fails. Engine thread, between steps. */
+ * sequence first. The first block of a sequence (every row attends to it most), sinks, and its last `hot` ones stay. Attention reads it
+ * there, so nothing has to come back to be used; what does come back, where there is room to spare or a kept text to take it from, is the newest first.
+ * A text there is dropped only when that tier is full too, or fails. Engine thread, between steps. */
 #pragma once
 #include "engine/kv/prefix.h"
 #include "engine/kv/residency.h"
@@ -14,8 +14,8 @@ extern "C" {
 
 /* What holds pages beside the sequences of a step. */
 typedef struct weir_company {
-    weir_prefix *prefix;                               /* NULL: nothing is kept */
-    weir_sequence *(*running)(void *user, int32_t i);  /* sequence number i, NULL past the last; NULL: there are no others */
+    weir_prefix *prefix; /* NULL: nothing is kept */
+    weir_sequence *(*running)(void *user, int32_t i); /* sequence number i, NULL past the last; NULL: there are no others */
     void *user;
 } weir_company;
 

@@ -34,9 +34,9 @@ template <int CHUNKS> struct Rows {
 
 /* A block's share. */
 struct Unit {
-    const weir_recurrent_segment *segment;
-    int64_t                       head, k_head, tile;
-    int                           width; /* value dims of the tile that exist */
+    weir_recurrent_segment segment; /* a copy: it lies in memory of the host */
+    int64_t                head, k_head, tile;
+    int                    width; /* value dims of the tile that exist */
 };
 
 /* A warp's row on its way to shared memory: elements lane + 32 i. */
@@ -48,8 +48,8 @@ template <int CHUNKS>
 __device__ __forceinline__ Staged<CHUNKS> load_row(const weir_gated_delta_rule_args &args, const Unit &unit, int32_t row, int lane)
 {
     Staged<CHUNKS> staged = {};
-    if (row >= unit.segment->n_rows) return staged;
-    const int64_t at = (int64_t)unit.segment->first_row + row, qk = at * args.qkv_stride + unit.k_head * args.key_dim;
+    if (row >= unit.segment.n_rows) return staged;
+    const int64_t at = (int64_t)unit.segment.first_row + row, qk = at * args.qkv_stride + unit.k_head * args.key_dim;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         const bool there = i * kWarp + lane < (int)args.key_dim;
@@ -127,15 +127,15 @@ template <int CHUNKS> __global__ void __launch_bounds__(kThreads) scan(const wei
     const int               share = lane / kColumns;
     const int64_t           n_tiles = (args.value_dim + kTile - 1) / kTile, u = blockIdx.x;
     Unit                    unit;
-    unit.segment = args.segments + u / (args.n_v_heads * n_tiles);
+    unit.segment = args.segments[u / (args.n_v_heads * n_tiles)];
     unit.head = u / n_tiles % args.n_v_heads, unit.tile = u % n_tiles;
     unit.k_head = args.tiled_heads ? unit.head % args.n_k_heads : unit.head / (args.n_v_heads / args.n_k_heads);
     unit.width = (int)min(args.value_dim - unit.tile * kTile, (int64_t)kTile);
-    const int32_t n_rows = unit.segment->n_rows;
+    const int32_t n_rows = unit.segment.n_rows;
     if (n_rows <= 0) return; /* the whole block */
-    float *const kept = unit.segment->state + (unit.head * n_tiles + unit.tile) * args.key_dim * kTile + column;
+    float *const kept = unit.segment.state + (unit.head * n_tiles + unit.tile) * args.key_dim * kTile + column;
     float *const out =
-        args.out + ((int64_t)unit.segment->first_row * args.n_v_heads + unit.head) * args.value_dim + unit.tile * kTile + column;
+        args.out + ((int64_t)unit.segment.first_row * args.n_v_heads + unit.head) * args.value_dim + unit.tile * kTile + column;
     float state[CHUNKS][4];
     auto  staged = load_row<CHUNKS>(args, unit, warp, lane);
 #pragma unroll

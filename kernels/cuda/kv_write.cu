@@ -1,5 +1,5 @@
-/* kernels/cuda/kv_write.cu - new K and V rows into their pages, as f32, f16, bf16 and q8_0. A block has a row of a segment and a KV head, a warp takes groups of 32 dims,
- * a lane a dim: q8_0's scale is a maximum over the warp. Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
+/* kernels/cuda/kv_write.cu - new K and V rows into their pages, as f32, f16, bf16 and q8_0. A block has kRows rows of a segment and a KV head, a warp takes groups of 32
+ * dims of a row, a lane a dim: q8_0's scale is a maximum over the warp. A segment lies in memory of the host: a block reads it once. Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
  *
  * Rows of K are written with a token's stride, 2 to 64 bytes of each line: the rows of a prompt that follow each other fill it in L2. */
 #include "kernels/abi/ops.h"
@@ -9,8 +9,9 @@ namespace weir_cuda_kv_write {
 
 using namespace weir_cuda;
 
-constexpr int kWarp = 32, kThreads = 128, kGroup = WEIR_KV_GROUP, kTile = WEIR_TILE_TOKENS, kMostBlocks = 65535;
+constexpr int kWarp = 32, kThreads = 128, kRows = 16, kGroup = WEIR_KV_GROUP, kTile = WEIR_TILE_TOKENS, kMostBlocks = 65535;
 static_assert(kGroup == kWarp, "a lane has a dim of a group");
+static_assert(WEIR_PAGE_TOKENS % kRows == 0, "a block has rows of one page");
 
 /* K or V of a page. */
 struct Part {
@@ -67,38 +68,44 @@ template <bool IS_K> __device__ __forceinline__ Place place_of(const Part &part,
              layout.codes + tile * layout.codes_step + (group * (kGroup / 4) * kTile + t) * 4, kTile * 4 };
 }
 
-/* A row of a part, by the warps of the block. */
-template <bool IS_K> __device__ __forceinline__ void write_row(char *page, const Part &part, const float *row, int64_t dim, int64_t token)
+/* Rows [token, token + n) of a part, a group of a row by each warp in turn; `rows` is the first one's. */
+template <bool IS_K>
+__device__ __forceinline__ void write_rows(char *page, const Part &part, const float *rows, int64_t stride, int64_t dim, int64_t token,
+                                           int n)
 {
     char *const to = page + part.offset;
-    const int   lane = threadIdx.x % kWarp;
-    for (int64_t group = threadIdx.x / kWarp; group * kGroup < dim; group += kThreads / kWarp) {
-        const int64_t d = group * kGroup + lane;
-        const float   x = d < dim ? row[d] : 0.0f;
+    const int   lane = threadIdx.x % kWarp, n_groups = (int)((dim + kGroup - 1) / kGroup);
+    for (int unit = threadIdx.x / kWarp; unit < n * n_groups; unit += kThreads / kWarp) {
+        const int64_t group = unit % n_groups, d = group * kGroup + lane, own = token + unit / n_groups;
+        const float   x = d < dim ? rows[unit / n_groups * stride + d] : 0.0f;
         if (part.format != WEIR_KV_Q8_0) {
-            const int64_t at = IS_K ? token / kTile * dim * kTile + d * kTile + token % kTile : token * dim + d;
+            const int64_t at = IS_K ? own / kTile * dim * kTile + d * kTile + own % kTile : own * dim + d;
             if (d < dim) store_plain(to, part.format, at, x);
             continue;
         }
-        const Place at = place_of<IS_K>(part, token, group);
+        const Place at = place_of<IS_K>(part, own, group);
         const float value = finite(x), step = warp_max(fabsf(value)) / 127.0f, inverse = step >= 0x1p-126f ? 1.0f / step : 0.0f;
         to[at.code + lane / 4 * at.word_step + lane % 4] = code_of(value, inverse);
         if (lane == 0) *reinterpret_cast<__half *>(to + at.scale) = __float2half_rn(step);
     }
 }
 
+/* Slots are cut at multiples of kRows: what a block writes is in one page. */
 __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
 {
     const weir_kv_write_args &args = call.args;
-    const weir_kv_segment    &segment = args.segments[blockIdx.z];
-    const int64_t             row = blockIdx.x, table = blockIdx.y, slot = segment.n_past + row;
-    if (row >= segment.n_rows || table >= (segment.n_heads > 0 ? segment.n_heads : args.n_kv_heads)) return;
-    const int64_t page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS, head = segment.first_head + table,
-                  t = segment.first_row + row;
-    const int   which = page < args.sinks.n_pages;
+    const weir_kv_segment     segment = args.segments[blockIdx.z];
+    const int64_t             table = blockIdx.y, past = segment.n_past, end = past + segment.n_rows;
+    const int64_t cut = (past / kRows + blockIdx.x) * kRows, first = cut > past ? cut : past, last = cut + kRows < end ? cut + kRows : end;
+    if (first >= last || table >= (segment.n_heads > 0 ? segment.n_heads : args.n_kv_heads)) return;
+    const int64_t page = first / WEIR_PAGE_TOKENS, token = first % WEIR_PAGE_TOKENS, head = segment.first_head + table,
+                  t = segment.first_row + first - past;
+    const int   which = page < args.sinks.n_pages, n = (int)(last - first);
     char *const to = static_cast<char *>(segment.pages[table * segment.page_stride + page]);
-    if (args.k) write_row<true>(to, call.k[which], args.k + t * args.k_stride + head * args.key_dim, args.key_dim, token);
-    if (args.v) write_row<false>(to, call.v[which], args.v + t * args.v_stride + head * args.value_dim, args.value_dim, token);
+    if (args.k)
+        write_rows<true>(to, call.k[which], args.k + t * args.k_stride + head * args.key_dim, args.k_stride, args.key_dim, token, n);
+    if (args.v)
+        write_rows<false>(to, call.v[which], args.v + t * args.v_stride + head * args.value_dim, args.v_stride, args.value_dim, token, n);
 }
 
 bool is_written(weir_kv_format format) { return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0; }
@@ -135,7 +142,7 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     const weir_kv_pair others = { args.k_format, args.v_format };
     lay_out(args, others, &call.k[0], &call.v[0]);
     lay_out(args, args.sinks.n_pages > 0 ? args.sinks.pair : others, &call.k[1], &call.v[1]);
-    const dim3 grid((unsigned)longest, (unsigned)most_heads, (unsigned)args.n_segments);
+    const dim3 grid(blocks_for(longest, kRows) + 1, (unsigned)most_heads, (unsigned)args.n_segments); /* one more where the first is cut */
     WEIR_LAUNCH(kv_write, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), call);
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
