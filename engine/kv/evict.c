@@ -72,8 +72,10 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
     }
     const uintptr_t misaligned = e->copy_bytes > 0 ? (uintptr_t)e->near % WEIR_SPILL_ALIGNMENT : 0;
     (void)lay_out(e, spec, e->memory);
-    e->copies = e->near + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
-    e->open = e->copies + COPIES * e->copy_bytes;
+    if (e->near != NULL) {
+        e->copies = e->near + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
+        e->open = e->copies + COPIES * e->copy_bytes;
+    }
     *out = e;
     return WEIR_OK;
 }
