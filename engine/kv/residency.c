@@ -82,7 +82,6 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
     WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV, store->slot_bytes, error));
     slot = store->slots;
     for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
-        kind->slots = slot;
         kind->free_slots = store->slot_books + n;
         for (int32_t i = 0; i < kind->most; i++, slot += kind->bytes) kind->free_slots[kind->most - 1 - i] = slot;
         n += (size_t)kind->most;
@@ -190,7 +189,7 @@ bool kv_enter(weir_kv_store *store, page_kind *kind, void *page)
 {
     WEIR_ASSERT(kind->n_resident < kind->most);
     store->n_resident++;
-    if (kind->slots != NULL) {
+    if (kind->free_slots != NULL) {
         void *const slot = kind->free_slots[kind->most - ++kind->n_resident];
         weir_device_space_put(weir_ledger_device(store->ledger), page, slot, kind->bytes);
         return true;
@@ -206,7 +205,7 @@ static void unback(weir_kv_store *store, void *page)
 {
     page_kind *const kind = kv_kind_at(store, page);
     store->n_resident--;
-    if (kind->slots != NULL) {
+    if (kind->free_slots != NULL) {
         weir_device *const device = weir_ledger_device(store->ledger);
         kind->free_slots[kind->most - kind->n_resident--] = weir_device_behind(device, page);
         weir_device_space_put(device, page, NULL, kind->bytes);

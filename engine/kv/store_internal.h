@@ -15,8 +15,7 @@ typedef struct page_kind {
     int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
     int32_t per_block; /* of a block */
     int32_t most, n_resident; /* that may be in memory, and that are held there */
-    char   *slots; /* [most, bytes] of a device below whose address space they are; NULL: there is none */
-    void  **free_slots; /* [most - n_resident] */
+    void  **free_slots; /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are where their addresses say */
 } page_kind;
 
 struct weir_kv_store {

@@ -12,9 +12,11 @@
  * Sums over key_dim: a lane adds in four chains, (0 + 1) + (2 + 3), then the lanes of a column pairwise. The order depends on key_dim alone: any cut of a
  * sequence into calls gives the same bits. */
 #include "kernels/abi/ops.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/scalar.h"
 
 namespace weir_cuda_gated_delta_rule {
+
+using weir_cuda::warp_sum;
 
 constexpr int      kWarp = 32, kThreads = 128, kRows = kThreads / kWarp, kTile = WEIR_DELTA_LANES;
 constexpr int      kColumns = 4; /* of a warp; 8 lanes share one */
@@ -58,13 +60,6 @@ __device__ __forceinline__ Staged<CHUNKS> load_row(const weir_gated_delta_rule_a
     if (lane < unit.width) staged.v = args.v[at * args.qkv_stride + unit.head * args.value_dim + unit.tile * kTile + lane];
     staged.a = args.a[at * args.ab_stride + unit.head], staged.b = args.b[at * args.ab_stride + unit.head];
     return staged;
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-#pragma unroll
-    for (int by = kWarp / 2; by > 0; by /= 2) x += __shfl_xor_sync(kAll, x, by);
-    return x;
 }
 
 template <int CHUNKS>

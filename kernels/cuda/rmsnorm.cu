@@ -6,9 +6,11 @@
  *
  * Threads per row depend on dim alone: a row's order of summation is the same in every batch. */
 #include "kernels/abi/ops.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/scalar.h"
 
 namespace weir_cuda_rmsnorm {
+
+using namespace weir_cuda;
 
 constexpr int kWarp = 32, kVector = 4;
 
@@ -17,13 +19,6 @@ __device__ __forceinline__ float  squares(float4 a) { return a.x * a.x + a.y * a
 __device__ __forceinline__ float4 scaled(float4 a, float s, float4 w)
 {
     return make_float4(a.x * s * w.x, a.y * s * w.y, a.z * s * w.z, a.w * s * w.w);
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-#pragma unroll
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-    return x;
 }
 
 /* The sum over THREADS threads that share a row; every one of them gets it. */
@@ -71,15 +66,14 @@ template <int THREADS, int ROWS, int KEPT> __global__ void __launch_bounds__(THR
     }
 }
 
-bool aligned(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
-
 const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto *args = static_cast<const weir_rmsnorm_args *>(op_args);
     if (caps->cuda_capability < 80) return "needs sm_80";
     if (args->dim <= 0 || args->dim % kVector != 0) return "dim % 4 != 0";
     if (args->dim > 16384) return "dim > 16384";
-    if (!aligned(args->dst) || !aligned(args->src) || !aligned(args->weight) || !aligned(args->add)) return "arrays not 16-byte aligned";
+    if (!is_aligned(args->dst) || !is_aligned(args->src) || !is_aligned(args->weight) || !is_aligned(args->add))
+        return "arrays not 16-byte aligned";
     const int64_t strides = args->src_stride | args->src_group_stride | args->dst_stride | args->dst_group_stride | args->add_stride;
     return strides % kVector != 0 ? "strides % 4 != 0" : nullptr;
 }
