@@ -14,6 +14,9 @@ ISA_COPTS = {
     "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
 
+# See build:asan in .bazelrc.
+NOT_SANITIZED = {"v2": select({"//:sanitized": ["-fno-sanitize=all"], "//conditions:default": []})}
+
 def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [], visibility = None):
     """One library with the rows weir_kernel_omp_<op>_{v2,v3,v4} of every source; WEIR_ISA names the level inside.
 
@@ -27,7 +30,7 @@ def omp_kernels(name, srcs, hdrs = [], textual_hdrs = [], deps = [], copts = [],
             srcs = srcs,
             hdrs = hdrs,
             textual_hdrs = textual_hdrs,
-            copts = WARNINGS + KERNEL_COPTS + march + ["-DWEIR_ISA=" + isa] + copts,
+            copts = WARNINGS + KERNEL_COPTS + march + ["-DWEIR_ISA=" + isa] + copts + NOT_SANITIZED.get(isa, []),
             features = ["layering_check"],
             deps = deps,
             visibility = ["//visibility:private"],

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Proves that the commit decides the bits: two clean checkouts in different folders, built with different output bases and no shared cache,
-# give the same programs; Nix gives the same `serve`; and an include that no dependency allows stops the build.
+# Proves that the sources decide the bits: this checkout, built incrementally and with whatever cache it has, and a clean one in another folder with an
+# output base of its own and no cache give the same programs; Nix gives the same `serve`; and an include that no dependency allows stops the build.
 #
 #   tests/reproducible/run.sh [TARGET...]    default //engine:serve //engine:weir, and //offload:weir_gpu where a CUDA toolkit is
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD
-commit=$(git rev-parse HEAD) || exit 2
+# The tracked files as they lie here, changed or not.
+sources=$(git -c user.name=weir -c user.email=weir@localhost stash create) || { echo "FAILED  git has no tree of this checkout: commit, or undo what is only half added"; exit 2; }
+sources=${sources:-HEAD}
 passed=0 failed=0
 ok() { passed=$((passed + 1)); echo "ok      $*"; }
 bad() { failed=$((failed + 1)); echo "FAILED  $*"; }
@@ -25,56 +27,58 @@ targets=("$@")
 gpu=0
 [ $# -gt 0 ] || [ ! -x /usr/local/cuda/bin/nvcc ] || gpu=1
 
-# No configuration but the checkout's and Debian's: a disk cache in somebody's .bazelrc would make the comparison one of a file with itself.
-in_checkout() {
-    local name=$1
-    shift
-    (cd "$work/$name/weir" && bazel --batch --nohome_rc --output_user_root="$work/$name/bazel" "$@" 2>&1)
+# In the clean checkout no configuration but its own and Debian's: a disk cache in somebody's .bazelrc would compare a file with itself.
+clean=$work/clean/and-deeper/weir
+here() { (cd "$root" && bazel "$@" 2>&1); }
+in_clean() { (cd "$clean" && bazel --batch --nohome_rc --output_user_root="$work/bazel" "$@" 2>&1); }
+
+# build RUN NAME: all programs, with the function that runs Bazel in a checkout.
+build() {
+    local start=$SECONDS
+    "$1" build --config=cpu "${targets[@]}" >"$work/log" || { bad "build $2"; tail -n 40 "$work/log"; }
+    [ "$gpu" = 0 ] || "$1" build --config=gpu //offload:weir_gpu >"$work/log" || { bad "GPU build $2"; tail -n 40 "$work/log"; }
+    echo "        built $2 in $((SECONDS - start)) s"
 }
 
 # Prints "sha256 name" of every program of a checkout; aliases build elsewhere, so files are looked for by name.
 sums() {
-    local target
-    for target in "${targets[@]}"; do
-        in_checkout_files "$1" -name "${target##*:}"
-    done
-    [ "$gpu" = 0 ] || in_checkout_files "$1" -name libweir_gpu.so
-}
-in_checkout_files() {
-    local name=$1
-    shift
-    (cd -P "$work/$name/weir/.bazel/bin" && find . -name '*.runfiles' -prune -o -type f "$@" -print0 | sort -z | xargs -0 -r sha256sum)
+    local names=() target
+    for target in "${targets[@]}"; do names+=(-o -name "${target##*:}"); done
+    [ "$gpu" = 0 ] || names+=(-o -name libweir_gpu.so)
+    (cd -P "$1/.bazel/bin" && find . -name '*.runfiles' -prune -o -type f \( "${names[@]:1}" \) -print0 | sort -z | xargs -0 -r sha256sum)
 }
 
-for name in first the-second/and-deeper; do
-    mkdir -p "$work/$name/weir"
-    git archive "$commit" | tar -x -C "$work/$name/weir"
-    start=$SECONDS
-    in_checkout "$name" build --config=cpu "${targets[@]}" >"$work/log" || { bad "build in $name"; tail -n 40 "$work/log"; }
-    [ "$gpu" = 0 ] || in_checkout "$name" build --config=gpu //offload:weir_gpu >"$work/log" || { bad "GPU build in $name"; tail -n 40 "$work/log"; }
-    echo "        built $name in $((SECONDS - start)) s"
-    sums "$name" >"$work/sums.${name%%/*}"
-done
-if [ "$failed" = 0 ] && [ -s "$work/sums.first" ]; then
+build here "in this checkout"
+sums "$root" >"$work/sums.here"
+mkdir -p "$clean"
+git archive "$sources" | tar -x -C "$clean"
+build in_clean "in a clean checkout"
+sums "$clean" >"$work/sums.clean"
+if [ "$failed" = 0 ] && [ -s "$work/sums.clean" ]; then
     while read -r sum file; do
-        if grep -qxF "$sum  $file" "$work/sums.the-second"; then ok "$file ${sum:0:16} in both checkouts"; else bad "$file differs between the checkouts"; fi
-    done <"$work/sums.first"
+        if grep -qxF "$sum  $file" "$work/sums.here"; then ok "$file ${sum:0:16} here and in the clean checkout"; else bad "$file differs in the clean checkout"; fi
+    done <"$work/sums.clean"
 else
     bad "nothing to compare"
 fi
 
-# An include of a header that no dependency brings, and a dependency upwards.
-broken=$work/first/weir
-sed -i '0,/^#include </s//#include "kernels\/abi\/ops.h"\n&/' "$broken/offload/ledger.c"
-if in_checkout first build --config=cpu //offload:ledger >"$work/log"; then
+if [ $# = 0 ]; then
+    "$root/tests/reproducible/nix.sh" "$clean" "$work" >"$work/log" || grep -q '^FAILED ' "$work/log" || bad "nix.sh ended early"
+    cat "$work/log"
+    passed=$((passed + $(grep -c '^ok ' "$work/log"))) failed=$((failed + $(grep -c '^FAILED ' "$work/log")))
+fi
+
+# What must stop a build, done to the clean checkout: an include of a header that no dependency brings, and a dependency upwards.
+sed -i '0,/^#include </s//#include "kernels\/abi\/ops.h"\n&/' "$clean/offload/ledger.c"
+if in_clean build --config=cpu //offload:ledger >"$work/log"; then
     bad "an include without a dependency was accepted"
 elif grep -q "does not depend on a module exporting 'kernels/abi/ops.h'" "$work/log"; then
     ok "an include without a dependency is refused"
 else
     bad "an include without a dependency failed otherwise"; tail -n 20 "$work/log"
 fi
-sed -i '/name = "ledger",/,/deps = / s|deps = \[|&"//engine/model", |' "$broken/offload/BUILD.bazel"
-if in_checkout first build --nobuild --config=cpu //offload:ledger >"$work/log"; then
+sed -i '/name = "ledger",/,/deps = / s|deps = \[|&"//engine/model", |' "$clean/offload/BUILD.bazel"
+if in_clean build --nobuild --config=cpu //offload:ledger >"$work/log"; then
     bad "a dependency upwards was accepted"
 elif grep -q 'includes go downwards only' "$work/log"; then
     ok "a dependency upwards is refused"
@@ -83,18 +87,13 @@ else
 fi
 
 # A compiler of another version must not be used, and must not find objects in a cache.
-sed -i -E 's/^(build clang-19 +).*/\11:0.0/' "$broken/toolchain/packages.txt"
-if in_checkout first build --nobuild --config=cpu //engine/base >"$work/log"; then
+sed -i -E 's/^(build clang-19 +).*/\11:0.0/' "$clean/toolchain/packages.txt"
+if in_clean build --nobuild --config=cpu //engine/base >"$work/log"; then
     bad "a compiler of another version was accepted"
 elif grep -q 'run ./bootstrap' "$work/log"; then
     ok "a compiler of another version is refused"
 else
     bad "a compiler of another version failed otherwise"; tail -n 20 "$work/log"
-fi
-
-if [ $# = 0 ]; then
-    if "$root/tests/reproducible/nix.sh" "$work/the-second/and-deeper/weir" "$work" >"$work/log"; then cat "$work/log"; else cat "$work/log"; fi
-    passed=$((passed + $(grep -c '^ok ' "$work/log"))) failed=$((failed + $(grep -c '^FAILED ' "$work/log")))
 fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
