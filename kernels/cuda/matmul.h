@@ -102,7 +102,46 @@ __device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_
     }
 }
 
-/* Few rows: one panel and TILES tiles per block. SLICE::sum(p, panels, tiles, first, end, sums) sums steps [first, end) for a rectangle of panels and tiles. */
+/* Sums of steps [first, end) for a rectangle of panels and tiles: what differs between types of weights is a SLICE, which loads a lane's part of a step, unpacks it
+ * to the operands of products and multiplies those with a tile. AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
+template <class SLICE, int AHEAD, int PANELS, int TILES>
+__device__ __forceinline__ void sum_steps(const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES], int64_t first,
+                                          int64_t end, float (&sums)[PANELS][TILES][4])
+{
+    typename SLICE::step now[AHEAD][PANELS], next[PANELS];
+    if (AHEAD == 1) {
+#pragma unroll
+        for (int m = 0; m < PANELS; m++) SLICE::load(next[m], p, panels[m], first);
+    }
+    for (int64_t index = first; index < end; index += AHEAD) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+            for (int m = 0; m < PANELS; m++) {
+                if (AHEAD == 1)
+                    now[i][m] = next[m];
+                else
+                    SLICE::load(now[i][m], p, panels[m], index + i < end ? index + i : end - 1);
+            }
+        if (AHEAD == 1) {
+#pragma unroll
+            for (int m = 0; m < PANELS; m++) SLICE::load(next[m], p, panels[m], index + 1 < end ? index + 1 : index);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (AHEAD > 1 && index + i >= end) break;
+            typename SLICE::operands o[PANELS];
+#pragma unroll
+            for (int m = 0; m < PANELS; m++) SLICE::unpack(o[m], now[i][m]);
+#pragma unroll
+            for (int n = 0; n < TILES; n++)
+#pragma unroll
+                for (int m = 0; m < PANELS; m++) SLICE::multiply(sums[m][n], o[m], p, tiles[n], index + i);
+        }
+    }
+}
+
+/* Few rows: one panel and TILES tiles per block. */
 template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(const group &g)
 {
     constexpr int kAhead = TILES == 1 ? kSliceSteps : kSliceSteps / 2; /* as many steps under way as registers hold */
@@ -118,7 +157,7 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(c
     for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
         const int64_t first = slice * p.slice_steps, last = first + p.slice_steps;
         float         sums[1][TILES][4] = {};
-        SLICE::template sum<1, TILES, kAhead>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
+        sum_steps<SLICE, kAhead>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
 #pragma unroll
         for (int n = 0; n < TILES; n++)
             partial[(slice * TILES + n) * kWarp + lane] = make_float4(sums[0][n][0], sums[0][n][1], sums[0][n][2], sums[0][n][3]);
@@ -152,7 +191,7 @@ template <class SLICE, int PANELS, int TILES> __device__ __forceinline__ void mu
     for (int64_t first = 0; first < p.steps; first += p.slice_steps) {
         const int64_t last = first + p.slice_steps;
         float         sums[PANELS][TILES][4] = {};
-        SLICE::template sum<PANELS, TILES, 1>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
+        sum_steps<SLICE, 1>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
 #pragma unroll
         for (int m = 0; m < PANELS; m++)
 #pragma unroll

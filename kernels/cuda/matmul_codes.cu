@@ -125,44 +125,6 @@ template <weir_cuda_codes CODES, bool NESTED, bool MINIMUM, int SPLITS> struct f
             }
         }
     }
-
-    /* AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
-    template <int PANELS, int TILES, int AHEAD>
-    static __device__ __forceinline__ void sum(const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES],
-                                               int64_t first, int64_t end, float (&sums)[PANELS][TILES][4])
-    {
-        step now[AHEAD][PANELS], next[PANELS];
-        if (AHEAD == 1) {
-#pragma unroll
-            for (int m = 0; m < PANELS; m++) load(next[m], p, panels[m], first);
-        }
-        for (int64_t index = first; index < end; index += AHEAD) {
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++)
-#pragma unroll
-                for (int m = 0; m < PANELS; m++) {
-                    if (AHEAD == 1)
-                        now[i][m] = next[m];
-                    else
-                        load(now[i][m], p, panels[m], index + i < end ? index + i : end - 1);
-                }
-            if (AHEAD == 1) {
-#pragma unroll
-                for (int m = 0; m < PANELS; m++) load(next[m], p, panels[m], index + 1 < end ? index + 1 : index);
-            }
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                if (AHEAD > 1 && index + i >= end) break;
-                operands o[PANELS];
-#pragma unroll
-                for (int m = 0; m < PANELS; m++) unpack(o[m], now[i][m]);
-#pragma unroll
-                for (int n = 0; n < TILES; n++)
-#pragma unroll
-                    for (int m = 0; m < PANELS; m++) multiply(sums[m][n], o[m], p, tiles[n], index + i);
-            }
-        }
-    }
 };
 
 template <class FORMAT, int TILES> __global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1) few(const __grid_constant__ group g)

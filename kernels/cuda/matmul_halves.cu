@@ -23,6 +23,8 @@ template <bool IS_F16> struct format {
     struct step {
         uint4 rows[2][2];
     };
+    using operands = step; /* they are multiplied as they lie */
+    static __device__ __forceinline__ void unpack(operands &o, const step &s) { o = s; }
 
     static __device__ __forceinline__ void load(step &s, const product &p, int64_t panel, int64_t index)
     {
@@ -47,7 +49,7 @@ template <bool IS_F16> struct format {
             weir_cuda::mma_bf16(sums, a, b);
     }
 
-    static __device__ __forceinline__ void multiply(float (&sums)[4], const step &s, const product &p, int64_t tile, int64_t index)
+    static __device__ __forceinline__ void multiply(float (&sums)[4], const operands &s, const product &p, int64_t tile, int64_t index)
     {
         const int            lane = (int)(threadIdx.x % kWarp);
         const uint8_t *const at = (IS_F16 ? p.x.f16 : p.x.bf16) + (tile * p.steps + index) * 1024 + lane * 16;
@@ -58,41 +60,6 @@ template <bool IS_F16> struct format {
             const uint32_t b[2][2] = { { x.x, x.y }, { x.z, x.w } };
             multiply_pair(sums, a[0], b[0]);
             multiply_pair(sums, a[1], b[1]);
-        }
-    }
-
-    /* As in matmul_codes.cu: AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
-    template <int PANELS, int TILES, int AHEAD>
-    static __device__ __forceinline__ void sum(const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES],
-                                               int64_t first, int64_t end, float (&sums)[PANELS][TILES][4])
-    {
-        step now[AHEAD][PANELS], next[PANELS];
-        if (AHEAD == 1) {
-#pragma unroll
-            for (int m = 0; m < PANELS; m++) load(next[m], p, panels[m], first);
-        }
-        for (int64_t index = first; index < end; index += AHEAD) {
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++)
-#pragma unroll
-                for (int m = 0; m < PANELS; m++) {
-                    if (AHEAD == 1)
-                        now[i][m] = next[m];
-                    else
-                        load(now[i][m], p, panels[m], index + i < end ? index + i : end - 1);
-                }
-            if (AHEAD == 1) {
-#pragma unroll
-                for (int m = 0; m < PANELS; m++) load(next[m], p, panels[m], index + 1 < end ? index + 1 : index);
-            }
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                if (AHEAD > 1 && index + i >= end) break;
-#pragma unroll
-                for (int n = 0; n < TILES; n++)
-#pragma unroll
-                    for (int m = 0; m < PANELS; m++) multiply(sums[m][n], now[i][m], p, tiles[n], index + i);
-            }
         }
     }
 };
