@@ -97,11 +97,7 @@ weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const 
         weir_work     work = { .sequence = sequence, .n_rows = rows };
         memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)rows * sizeof *tokens);
         sequence->n_tokens += rows;
-        weir_error        why = { 0 };
-        const weir_status status = weir_runner_fill(runner, &work, &why);
-        if (status != WEIR_OK)
-            return weir_error_set(error, status, "%d rows of noise: %s", (int)sequence->n_tokens,
-                                  why.text[0] != '\0' ? why.text : "no KV pages left (memory.host)");
+        WEIR_TRY(weir_runner_fill(runner, &work, error));
         weir_runner_tend(runner, &work, 1);
         n -= rows;
     }
@@ -130,7 +126,8 @@ static weir_status begin_depth(bench *b, const weir_bench_options *options, int3
 const char *weir_bench_cold_tier(const weir_engine *engine)
 {
     const weir_plan *const plan = weir_engine_plan_of(engine);
-    return plan->kv_host_pages > 0 ? "host" : plan->kv_disk_pages > 0 ? "disk" : NULL;
+    if (plan->kv_host_pages > 0) return plan->kv_disk_pages > 0 ? "cold" : "host";
+    return plan->kv_disk_pages > 0 ? "disk" : NULL;
 }
 
 /* Bytes that came from the tier below since opening. */

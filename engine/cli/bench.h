@@ -30,7 +30,7 @@ typedef struct weir_bench_row {
 typedef struct weir_bench_report {
     weir_bench_row rows[WEIR_BENCH_DEPTHS];
     int32_t        n_rows, n_threads;
-    const char    *cold_tier; /* "disk", or "host" below a device, which KV pages may go to; NULL: none */
+    const char    *cold_tier; /* where KV pages may go: "disk", below a device "host", "cold" for both; NULL: nowhere */
     bool           synthetic_kv;
     double         bandwidth_best, bandwidth_median; /* GB/s over the whole run */
     double         load_seconds;

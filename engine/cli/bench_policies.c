@@ -34,11 +34,7 @@ static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting
     const float *logits;
     memcpy(s->tokens + s->n_tokens, p->tokens, (size_t)n * sizeof *p->tokens);
     s->n_tokens += n;
-    weir_error        why = { 0 };
-    const weir_status status = weir_runner_step(p->runner, &work, 1, &logits, &why);
-    if (status != WEIR_OK)
-        return weir_error_set(error, status, "%d rows: %s", (int)s->n_tokens,
-                              why.text[0] != '\0' ? why.text : "no KV pages left (memory.host)");
+    WEIR_TRY(weir_runner_step(p->runner, &work, 1, &logits, error));
     const int64_t start = weir_clock_ns();
     WEIR_TRY(weir_runner_evict(p->runner, s, NULL, error));
     *evicting += (double)(weir_clock_ns() - start) * 1e-9;

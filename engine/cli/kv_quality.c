@@ -50,9 +50,7 @@ static weir_status step(side *s, const int32_t *tokens, int32_t n, const float *
     weir_work work = { .sequence = &s->sequence, .n_rows = n, .wanted = WEIR_LOGITS_ALL };
     memcpy(s->sequence.tokens + s->sequence.n_tokens, tokens, (size_t)n * sizeof *tokens);
     s->sequence.n_tokens += n;
-    const weir_status status = weir_runner_step(s->runner, &work, 1, logits, error);
-    return status == WEIR_EFULL ? weir_error_set(error, status, "no KV pages left for %d rows (memory.host)", (int)s->sequence.n_tokens)
-                                : status;
+    return weir_runner_step(s->runner, &work, 1, logits, error);
 }
 
 static weir_status compare_window(comparison *c, const int32_t *tokens, int32_t window, weir_error *error)

@@ -70,9 +70,7 @@ static weir_status step(const comparison *c, weir_sequence *sequence, const int3
     weir_work work = { .sequence = sequence, .n_rows = n, .is_prompt = true, .wanted = WEIR_LOGITS_ALL };
     memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)n * sizeof *tokens);
     sequence->n_tokens += n;
-    const weir_status status = weir_runner_step(c->runner, &work, 1, logits, error);
-    return status == WEIR_EFULL ? weir_error_set(error, status, "no KV pages left for %d rows (memory.host)", (int)sequence->n_tokens)
-                                : status;
+    return weir_runner_step(c->runner, &work, 1, logits, error);
 }
 
 static weir_status compare_window(comparison *c, const int32_t *tokens, const weir_state_quality_task *task, weir_error *error)

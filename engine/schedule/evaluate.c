@@ -33,13 +33,8 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
         const bool    is_last = first + work.n_rows == sequence->n_tokens;
         work.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL : is_last ? WEIR_LOGITS_LAST : WEIR_LOGITS_NONE;
         if (evaluation->before != NULL) evaluation->before(evaluation->user, first, work.n_rows);
-        const float      *logits;
-        weir_error        why = { 0 };
-        const weir_status status = weir_runner_step(runner, &work, 1, &logits, &why);
-        if (status == WEIR_EFULL)
-            return weir_error_set(error, WEIR_EFULL, "no KV pages left for %d rows (%s)%s%s", (int)(first + work.n_rows),
-                                  weir_kv_store_budget(sequence->store), why.text[0] != '\0' ? ": " : "", why.text);
-        if (status != WEIR_OK) return weir_error_set(error, status, "%s", why.text);
+        const float *logits;
+        WEIR_TRY(weir_runner_step(runner, &work, 1, &logits, error));
         WEIR_TRY(weir_runner_evict(runner, sequence, NULL, error));
         weir_runner_tend(runner, &work, 1);
         if (evaluation->visit != NULL) evaluation->visit(evaluation->user, first, work.n_rows, logits);

@@ -201,12 +201,14 @@ static weir_status make_room(const weir_runner *runner, const weir_work *works, 
 }
 
 /* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
-static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works)
+static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works, weir_error *error)
 {
     for (int32_t i = 0; i < n_works; i++) {
         weir_sequence *const sequence = works[i].sequence;
         const weir_status    status = weir_kv_reserve(&sequence->table, sequence->store, works[i].n_rows);
-        if (status == WEIR_EFULL) return WEIR_EFULL;
+        if (status == WEIR_EFULL)
+            return weir_error_set(error, status, "no KV pages left for %d rows (%s)", (int)(sequence->n_computed + works[i].n_rows),
+                                  weir_kv_store_budget(sequence->store));
         works[i].failed = status != WEIR_OK;
         if (works[i].failed) runner->problem = "its last KV page cannot be read back from the disk (memory.disk_dir); check that disk";
         if (!works[i].failed && sequence->keeping != NULL && !weir_keeping_has_room(sequence->keeping, &sequence->table, works[i].n_rows)) {
@@ -333,7 +335,7 @@ weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_wo
     int32_t n_failed = 0;
     runner->problem = NULL;
     WEIR_TRY(make_room(runner, works, n_works, error));
-    WEIR_TRY(reserve_rows(runner, works, n_works));
+    WEIR_TRY(reserve_rows(runner, works, n_works, error));
     weir_batch batch = build_batch(runner, works, n_works);
     if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, works, n_works, logits, error));
     for (int32_t i = 0; i < n_works; i++) {
@@ -352,7 +354,7 @@ weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *e
     weir_sequence *const sequence = work->sequence;
     runner->problem = NULL;
     WEIR_TRY(make_room(runner, work, 1, error));
-    WEIR_TRY(reserve_rows(runner, work, 1));
+    WEIR_TRY(reserve_rows(runner, work, 1, error));
     if (work->failed) return weir_error_set(error, WEIR_EIO, "%s", runner->problem);
     const weir_batch batch = build_batch(runner, work, 1);
     WEIR_TRY(weir_model_fill_noise(runner->model, runner->workspace, &batch, error));

@@ -47,7 +47,7 @@ bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int
 weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
 /* Rows of a sequence that are there as they were computed, and those that went: where a policy prunes, else where layers have memory of fixed size. */
 weir_keeping_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
-/* EFULL (nothing computed; pages found so far stay reserved; the error has a text where the disk is the reason) when the KV store cannot back all rows. EIO:
+/* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all rows. EIO:
  * all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits,
                                              weir_error *error);
