@@ -89,8 +89,10 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     const weir_identity_parts identity = weir_engine_identity(engine, spec);
     WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
     spec->evicts = weir_policies_are_there(&engine->policies);
+    engine->policies.service.shape.hides_mass = !weir_model_shows_mass(engine->model, spec->formats, spec->sinks);
     const weir_plan_parts parts = { .config = &engine->config,
                                     .model = engine->model,
+                                    .stream = engine->stream,
                                     .spec = spec,
                                     .formats = &engine->kv_choice,
                                     .policies = &engine->policies,

@@ -28,6 +28,7 @@ typedef struct weir_policies weir_policies;
 typedef struct weir_plan_parts {
     const weir_config    *config;
     const weir_model     *model;
+    weir_stream          *stream; /* that the model runs on */
     const weir_kv_spec   *spec; /* everything but n_pages and max_rows */
     const weir_kv_choice *formats; /* of which spec->formats was made */
     const weir_policies  *policies;

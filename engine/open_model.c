@@ -101,8 +101,8 @@ static bool device_runs(const weir_engine *engine, weir_error *why)
                                            .context = CONTEXT,
                                            .formats = engine->kv_formats,
                                            .sinks = weir_kv_choice_sinks(&engine->kv_choice, weir_model_kv_layers(engine->model)) };
-    size_t                      bytes;
-    return weir_workspace_scratch(&bytes, engine->model, &limits, why) != WEIR_EUNSUPPORTED;
+    weir_stream_room            room;
+    return weir_workspace_scratch(&room, engine->model, &limits, why) != WEIR_EUNSUPPORTED;
 }
 
 static void say_why(const weir_engine *engine)

@@ -116,6 +116,8 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     return WEIR_OK;
 }
 
+static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
+
 /* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it grows with the window. */
 static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error)
 {
@@ -130,13 +132,16 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
                                      .evicts = parts->spec->evicts };
     weir_kv_spec          seen = *parts->spec;
     weir_runner_limits    steps = { .rows = limits.rows, .works = limits.segments, .logits = limits.logits };
-    size_t                scratch = 0;
-    if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
+    weir_stream_room      scratch = { 0 }, eviction = { 0 };
     seen.max_rows = plan->window;
+    if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
+    if (with_scratch) WEIR_TRY(weir_kv_evictor_room(&eviction, &seen, parts->stream, error));
     const size_t staged = weir_kv_staging_near_bytes(&seen), lists = weir_kv_staging_bytes(&seen, plan->n_slots);
     plan->staging = staged + lists;
-    plan->activations = weir_workspace_bytes(parts->model, &limits) + lists + weir_kv_evictor_bytes(&seen);
-    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + scratch + staged + weir_kv_evictor_near_bytes(&seen);
+    plan->activations =
+        weir_workspace_bytes(parts->model, &limits) + lists + weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
+    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged + weir_kv_evictor_near_bytes(&seen) +
+                        greater(scratch.scratch, eviction.scratch) + greater(scratch.near, eviction.near);
     *(plan->has_device ? &plan->near_activations : &plan->activations) = near + (plan->has_device ? 0 : plan->activations);
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
     if (session_sequences(parts) > 1) plan->tokens += weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);

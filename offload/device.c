@@ -69,6 +69,12 @@ const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t 
     return device->kernels;
 }
 
+void weir_device_bring(weir_device *device, const weir_kernel *const *rows, size_t n)
+{
+    device->kernels = rows;
+    device->n_kernels = n;
+}
+
 /* ---- failure ---------------------------------------------------------------------------------------------------- */
 void weir_device_fail(weir_device *device, const char *text)
 {
@@ -108,6 +114,15 @@ bool weir_device_owns(const weir_device *device, const void *memory)
     const bool is_own = owns(device, memory);
     (void)pthread_mutex_unlock(&lock);
     return is_own;
+}
+
+size_t weir_device_held(const weir_device *device)
+{
+    size_t bytes = 0;
+    (void)pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < device->n_blocks; i++) bytes += device->blocks[i].bytes;
+    (void)pthread_mutex_unlock(&lock);
+    return bytes;
 }
 
 void *weir_device_alloc(weir_device *device, size_t bytes)
@@ -194,34 +209,32 @@ void *weir_device_behind(const weir_device *device, const void *address)
 }
 
 /* ---- work ------------------------------------------------------------------------------------------------------- */
-void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes)
-{
-    if (bytes == 0) return;
-    void *const       to = weir_device_behind(device, dst);
-    const void *const from = weir_device_behind(device, src);
-    WEIR_ASSERT(to != NULL && from != NULL); /* a page that is not there: who holds it should have brought it back */
-    (void)pthread_mutex_lock(&lock);
-    if (device->failure[0] == '\0') (void)device->kind->copy(device, to, from, bytes);
-    (void)pthread_mutex_unlock(&lock);
-}
-
-void weir_device_clear(weir_device *device, void *memory, size_t bytes)
-{
-    if (bytes == 0) return;
-    void *const behind = weir_device_behind(device, memory);
-    WEIR_ASSERT(behind != NULL);
-    (void)pthread_mutex_lock(&lock);
-    if (device->failure[0] == '\0') (void)device->kind->clear(device, behind, bytes);
-    (void)pthread_mutex_unlock(&lock);
-}
-
-/* What runs without the lock: nothing after a failure, and its own is kept. */
+/* What waits runs without the lock: nothing after a failure, and its own is kept. */
 static void keep(weir_device *device, bool is_well, const char *text)
 {
     if (is_well) return;
     (void)pthread_mutex_lock(&lock);
     weir_device_fail(device, text);
     (void)pthread_mutex_unlock(&lock);
+}
+
+void weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes)
+{
+    char text[DEVICE_TEXT] = "";
+    if (bytes == 0) return;
+    void *const       to = weir_device_behind(device, dst);
+    const void *const from = weir_device_behind(device, src);
+    WEIR_ASSERT(to != NULL && from != NULL); /* a page that is not there: who holds it should have brought it back */
+    if (weir_device_failure(device) == NULL) keep(device, device->kind->copy(device, to, from, bytes, text), text);
+}
+
+void weir_device_clear(weir_device *device, void *memory, size_t bytes)
+{
+    char text[DEVICE_TEXT] = "";
+    if (bytes == 0) return;
+    void *const behind = weir_device_behind(device, memory);
+    WEIR_ASSERT(behind != NULL);
+    if (weir_device_failure(device) == NULL) keep(device, device->kind->clear(device, behind, bytes, text), text);
 }
 
 void weir_device_copy_beside(weir_device *device, void *dst, const void *src, size_t bytes)
@@ -246,9 +259,8 @@ void weir_device_await(weir_device *device, int mark)
 
 void weir_device_finish(weir_device *device)
 {
-    (void)pthread_mutex_lock(&lock);
-    if (device->failure[0] == '\0') (void)device->kind->finish(device);
-    (void)pthread_mutex_unlock(&lock);
+    char text[DEVICE_TEXT] = "";
+    if (weir_device_failure(device) == NULL) keep(device, device->kind->finish(device, text), text);
 }
 
 void weir_device_begin(weir_device *device)

@@ -33,13 +33,17 @@ size_t      weir_device_memory_bytes(const weir_device *device); /* free when it
 /* Its rows in order of preference within an op; NULL: those of the host. */
 const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count);
 
+/* Rows in place of the host's, borrowed; before there is a stream. For tests: a GPU has no kernel for everything. */
+void weir_device_bring(weir_device *device, const weir_kernel *const *rows, size_t n);
+
 /* Memory that kernels alone read and write: zero, aligned to 256. NULL: it is full. */
 void *weir_device_alloc(weir_device *device, size_t bytes);
 void  weir_device_free(weir_device *device, void *memory, size_t bytes); /* NULL-safe */
 /* Memory of the host that kernels reach too, at the same address, aligned to 4096: for what the host writes while it launches, and for fast copies. */
-void *weir_device_alloc_reachable(weir_device *device, size_t bytes);
-void  weir_device_free_reachable(weir_device *device, void *memory, size_t bytes);
-bool  weir_device_owns(const weir_device *device, const void *memory); /* of weir_device_alloc */
+void  *weir_device_alloc_reachable(weir_device *device, size_t bytes);
+void   weir_device_free_reachable(weir_device *device, void *memory, size_t bytes);
+bool   weir_device_owns(const weir_device *device, const void *memory); /* of weir_device_alloc */
+size_t weir_device_held(const weir_device *device); /* bytes of weir_device_alloc */
 
 /* After all kernels that were launched; any direction; done when they return. */
 void        weir_device_copy(weir_device *device, void *dst, const void *src, size_t bytes);

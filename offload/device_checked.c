@@ -21,7 +21,6 @@ static void protect(weir_device *device, int protection)
     }
 }
 
-/* Under the lock of device.c. */
 static void begin(weir_device *device)
 {
     if (device->n_open++ == 0) protect(device, PROT_READ | PROT_WRITE);
@@ -63,15 +62,7 @@ static void give_reachable(weir_device *device, void *memory, size_t bytes)
     free(memory);
 }
 
-static bool copy(weir_device *device, void *dst, const void *src, size_t bytes)
-{
-    begin(device);
-    memcpy(dst, src, bytes);
-    end(device);
-    return true;
-}
-
-static bool copy_beside(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
+static bool copy(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
 {
     (void)text;
     weir_device_begin(device);
@@ -80,17 +71,18 @@ static bool copy_beside(weir_device *device, void *dst, const void *src, size_t 
     return true;
 }
 
-static bool clear(weir_device *device, void *memory, size_t bytes)
+static bool clear(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT])
 {
-    begin(device);
+    (void)text;
+    weir_device_begin(device);
     memset(memory, 0, bytes);
-    end(device);
+    weir_device_end(device);
     return true;
 }
 
-static bool finish(weir_device *device)
+static bool finish(weir_device *device, char text[DEVICE_TEXT])
 {
-    (void)device;
+    (void)device, (void)text;
     return true;
 }
 
@@ -101,7 +93,7 @@ void weir_device_open_checked(weir_device *device)
                                       .alloc_reachable = take_reachable,
                                       .free_reachable = give_reachable,
                                       .copy = copy,
-                                      .copy_beside = copy_beside,
+                                      .copy_beside = copy,
                                       .clear = clear,
                                       .finish = finish,
                                       .begin = begin,

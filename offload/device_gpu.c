@@ -17,18 +17,18 @@ static void *take_kind(weir_device *device, weir_gpu_memory kind, size_t bytes)
     return memory;
 }
 
-static bool clear(weir_device *device, void *memory, size_t bytes)
+static bool clear(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT])
 {
-    char text[DEVICE_TEXT] = "";
-    if (plugin_of(device)->clear(device->number, memory, bytes, text, sizeof text) == WEIR_OK) return true;
-    weir_device_fail(device, text);
-    return false;
+    return plugin_of(device)->clear(device->number, memory, bytes, text, DEVICE_TEXT) == WEIR_OK;
 }
 
 static void *take(weir_device *device, size_t bytes)
 {
+    char        text[DEVICE_TEXT] = "";
     void *const memory = take_kind(device, WEIR_GPU_MEMORY_DEVICE, bytes);
-    return memory != NULL && clear(device, memory, bytes) ? memory : NULL;
+    if (memory == NULL || clear(device, memory, bytes, text)) return memory;
+    weir_device_fail(device, text);
+    return NULL;
 }
 
 static void give(weir_device *device, void *memory, size_t bytes)
@@ -45,20 +45,14 @@ static void give_reachable(weir_device *device, void *memory, size_t bytes)
     plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_REACHABLE, memory);
 }
 
-static bool copy(weir_device *device, void *dst, const void *src, size_t bytes)
+static bool copy(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
 {
-    char text[DEVICE_TEXT] = "";
-    if (plugin_of(device)->copy(device->number, dst, src, bytes, text, sizeof text) == WEIR_OK) return true;
-    weir_device_fail(device, text);
-    return false;
+    return plugin_of(device)->copy(device->number, dst, src, bytes, text, DEVICE_TEXT) == WEIR_OK;
 }
 
-static bool finish(weir_device *device)
+static bool finish(weir_device *device, char text[DEVICE_TEXT])
 {
-    char text[DEVICE_TEXT] = "";
-    if (plugin_of(device)->synchronize(device->number, text, sizeof text) == WEIR_OK) return true;
-    weir_device_fail(device, text);
-    return false;
+    return plugin_of(device)->synchronize(device->number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
 static bool copy_beside(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])

@@ -12,10 +12,10 @@ typedef struct device_kind {
     void (*free)(weir_device *device, void *memory, size_t bytes);
     void *(*alloc_reachable)(weir_device *device, size_t bytes);
     void (*free_reachable)(weir_device *device, void *memory, size_t bytes);
-    bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes); /* false: it failed, and said why with weir_device_fail */
-    bool (*clear)(weir_device *device, void *memory, size_t bytes);
-    bool (*finish)(weir_device *device);
-    /* Called without the lock of device.c; false: `text` says why. */
+    /* Called without the lock of device.c, by any thread, as they wait; false: `text` says why. */
+    bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]);
+    bool (*clear)(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT]);
+    bool (*finish)(weir_device *device, char text[DEVICE_TEXT]);
     bool (*copy_beside)(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]);
     bool (*mark)(weir_device *device, int mark, char text[DEVICE_TEXT]); /* NULL: kernels have ended when their launch returns */
     bool (*await)(weir_device *device, int mark, char text[DEVICE_TEXT]);
@@ -37,7 +37,7 @@ struct weir_device {
     int                       capability, number;
     const void               *plugin; /* weir_gpu_plugin of a GPU */
     char                      name[16], title[64], failure[200]; /* failure[0] == 0: none */
-    atomic_bool               has_failed; /* there is one: for who must not wait for the lock, under which others wait for kernels */
+    atomic_bool               has_failed; /* there is one: asked without the lock */
     device_block              blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
     size_t                    n_blocks;
     int                       n_open; /* checked: launches and copies that run now */

@@ -34,11 +34,16 @@ int32_t                     weir_stream_threads(const weir_stream *stream);
 /* Grows the scratch so that this call will fit: worst-case shapes at open, so that steps allocate nothing. */
 WEIR_MUST_CHECK weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args);
 size_t weir_stream_scratch_bytes(const weir_stream *stream); /* a call that needs more grows it: after warm-up this must not change */
-/* While planning, the typed entries below run nothing and only note the scratch that their call would take. */
-void                        weir_stream_set_planning(weir_stream *stream, bool planning);
+/* While planning, the typed entries below run nothing and only note what their call would take: scratch, and with a device what is handed over. */
+typedef struct weir_stream_room {
+    size_t scratch; /* bytes where the kernels run */
+    size_t near, host; /* with a device: of it and of the host, for what is handed over */
+} weir_stream_room;
+void                        weir_stream_set_planning(weir_stream *stream, bool planning); /* true: from nothing on */
 bool                        weir_stream_is_planning(const weir_stream *stream);
-size_t                      weir_stream_planned_bytes(const weir_stream *stream); /* the most that calls asked for since planning began */
-WEIR_MUST_CHECK weir_status weir_stream_reserve_planned(weir_stream *stream); /* takes it */
+weir_stream_room            weir_stream_planned(const weir_stream *stream); /* the most that calls asked for since planning began */
+weir_stream_room            weir_stream_held(const weir_stream *stream);
+WEIR_MUST_CHECK weir_status weir_stream_reserve_planned(weir_stream *stream); /* what it does not hold */
 /* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */
 void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user);
 

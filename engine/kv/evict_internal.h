@@ -1,10 +1,15 @@
-/* engine/kv/evict_internal.h - the inside of eviction: what stays of each head (evict.c), rows that are moved or coded again (evict_rows.c), tables of
+/* engine/kv/evict_internal.h - the inside of eviction: what stays of each head (evict.c), rows that are moved or coded again (evict_rows.c), products with keys
+ * (evict_products.c), what the stream has to have for all of it (evict_room.c), tables of
  * which something is on disk (evict_cold.c). Heads are numbered over all layers. */
 #pragma once
 #include "engine/kv/evict.h"
 #include "engine/kv/store_internal.h"
 
-enum { COPIES = WEIR_POLICY_TILE / WEIR_PAGE_TOKENS + 1 /* pages that a tile touches */ };
+enum {
+    COPIES = WEIR_POLICY_TILE / WEIR_PAGE_TOKENS + 1, /* pages that a tile touches */
+    VECTORS = 256, /* of one call on a device, which they are copied to: so many at most, and no more than make so many products, but one */
+    PRODUCTS = 1 << 18
+};
 
 /* What stays of a head: row keep[i] becomes row i < n_keep. */
 typedef struct kv_stay {
@@ -19,6 +24,7 @@ struct weir_kv_evictor {
     weir_ledger        *ledger;
     void               *memory; /* owns the arrays */
     size_t              bytes, copy_bytes;
+    size_t              near_room, host_room; /* that the stream took for this, charged here */
     char               *near; /* near the kernels: owns copies and open */
     char               *copies; /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a tier below */
     void              **fresh; /* [heads, capacity] the pages that a table of which something is on disk will have in place of its own */
@@ -52,6 +58,9 @@ WEIR_MUST_CHECK weir_status evict_page(weir_kv_evictor *e, const void *page, int
 /* Rows [first, end) of what stays, coded again in pages `to` [capacity] of the head; open rows go to evict_open_rows. */
 WEIR_MUST_CHECK weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t head, void *const *to, int64_t first,
                                          int64_t end, weir_error *error);
+/* evict_room.c: sees to it that the stream has what the calls here ask of it. */
+WEIR_MUST_CHECK weir_status evict_take_room(weir_kv_evictor *e, weir_error *error);
+void                        evict_give_room(weir_kv_evictor *e);
 /* Keys of the head's first rows, as the wish has them, into pages `to` that hold them already. */
 void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to);
 /* Runs kv_compact over the first n segments. */

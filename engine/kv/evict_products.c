@@ -23,6 +23,14 @@ static int64_t end_of_call(const weir_kv_evictor *e, const weir_kv_table *table,
     return page * WEIR_PAGE_TOKENS < rows.end ? page * WEIR_PAGE_TOKENS : rows.end;
 }
 
+/* Vectors of one call. */
+static int64_t vectors_at_once(const weir_kv_evictor *e, const weir_policy_products *p)
+{
+    if (weir_stream_device(e->stream) == NULL) return p->n_vectors;
+    const int64_t n = p->stride > 0 ? PRODUCTS / p->stride : 1;
+    return n > VECTORS ? VECTORS : n > 0 ? n : 1;
+}
+
 static weir_status multiply_span(weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_products *p, weir_kv_pairs pairs,
                                  span rows, weir_error *error)
 {
@@ -36,22 +44,26 @@ static weir_status multiply_span(weir_kv_evictor *e, const weir_kv_table *table,
         pages = copies;
     }
     if (table->open != NULL && end * WEIR_PAGE_TOKENS > weir_kv_rows_at(table, head)) open = table->open[head];
-    const weir_kv_segment        segment = { .pages = pages,
-                                             .n_rows = (int32_t)(rows.end - rows.first),
-                                             .n_past = (int32_t)(rows.first % WEIR_PAGE_TOKENS),
-                                             .open_pages = open != NULL ? &open : NULL };
-    const weir_key_products_args args = { .out = p->out + rows.first - p->first,
-                                          .vectors = p->vectors,
-                                          .lengths = p->lengths,
-                                          .rows = &segment,
-                                          .n_vectors = p->n_vectors,
-                                          .out_stride = p->stride,
-                                          .key_dim = spec->key_dim,
-                                          .n_pairs = pairs.n,
-                                          .k_format = spec->formats[p->layer].k,
-                                          .sinks = { spec->sinks.pair, n_sinks > 0 ? (int32_t)n_sinks : 0 },
-                                          .is_interleaved = pairs.is_interleaved };
-    return weir_key_products(e->stream, &args);
+    const weir_kv_segment  segment = { .pages = pages,
+                                       .n_rows = (int32_t)(rows.end - rows.first),
+                                       .n_past = (int32_t)(rows.first % WEIR_PAGE_TOKENS),
+                                       .open_pages = open != NULL ? &open : NULL };
+    weir_key_products_args args = { .rows = &segment,
+                                    .out_stride = p->stride,
+                                    .key_dim = spec->key_dim,
+                                    .n_pairs = pairs.n,
+                                    .k_format = spec->formats[p->layer].k,
+                                    .sinks = { spec->sinks.pair, n_sinks > 0 ? (int32_t)n_sinks : 0 },
+                                    .is_interleaved = pairs.is_interleaved };
+    const int64_t          most = vectors_at_once(e, p);
+    for (int64_t v = 0; v < p->n_vectors; v += most) {
+        args.out = p->out + v * p->stride + rows.first - p->first;
+        args.vectors = p->vectors + v * spec->key_dim;
+        args.lengths = p->lengths != NULL ? p->lengths + v * pairs.n : NULL;
+        args.n_vectors = p->n_vectors - v < most ? p->n_vectors - v : most;
+        WEIR_TRY(weir_key_products(e->stream, &args));
+    }
+    return WEIR_OK;
 }
 
 weir_status weir_kv_multiply_rows(weir_kv_evictor *e, const weir_kv_table *table, const weir_policy_products *p, weir_kv_pairs pairs,

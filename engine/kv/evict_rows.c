@@ -71,10 +71,11 @@ weir_status weir_kv_read_rows(weir_kv_evictor *e, const weir_kv_table *table, co
 }
 
 /* ---- coding again ------------------------------------------------------------------------------------------------------ */
-/* The rows on their way become rows [first, end) of the head, all in one page; without values only their keys do. */
-/* The arguments are our own. A device that was lost keeps its failure: the next step says it, and what this table holds is never looked at. */
+/* The arguments are our own, and the room is there (evict_room.c). A device that was lost keeps its failure: the next step says it, and what this table
+ * holds is never looked at. */
 static void must_launch(weir_status status) { WEIR_ASSERT(status == WEIR_OK || status == WEIR_EDEVICE); }
 
+/* The rows on their way become rows [first, end) of the head, all in one page; without values only their keys do. */
 static void write_rows(weir_kv_evictor *e, int64_t head, void *const *page, int64_t first, int64_t end, const float *values)
 {
     const weir_kv_spec *const spec = &e->store->spec;

@@ -44,6 +44,7 @@ typedef struct weir_policy_shape {
     int64_t       max_rows; /* no head ever holds more, the rows of a running step included */
     uint64_t      model[2]; /* digest of the weights: a calibration of others is refused */
     int64_t       n_pinned; /* the most that weir_policy_rows.n_pinned ever is */
+    bool          hides_mass; /* nobody can show WEIR_POLICY_MASS, _BELOW and _LAST: a device without a kernel for it in the format of K */
 } weir_policy_shape;
 
 /* What a policy has to be shown. */
@@ -59,7 +60,7 @@ enum {
 };
 
 /* EINVAL for shapes that do not fit together, ECONFIG for options that contradict each other, EMISMATCH for the calibration of another model,
- * EUNSUPPORTED for one that is missing. `calibration` (may be NULL) is borrowed and outlives the policy. */
+ * EUNSUPPORTED for one that is missing, and for a method that has to see what the shape hides. `calibration` (may be NULL) is borrowed and outlives the policy. */
 WEIR_MUST_CHECK weir_status weir_policy_open(weir_policy **out, const weir_policy_options *options, const weir_policy_shape *shape,
                                              const weir_calibration *calibration, weir_error *error);
 /* The same over no more rows than this, and what it and its states take is less. Before there is a state. */

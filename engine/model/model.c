@@ -300,7 +300,23 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
 
-bool weir_model_keeps_logits(const weir_model *model) { return weir_stream_caps(model->stream)->cuda_capability == 0; }
+bool weir_model_keeps_logits(const weir_model *model) { return weir_stream_device(model->stream) == NULL; }
+
+bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats, weir_kv_sinks sinks)
+{
+    const weir_shape *const shape = &model->shape;
+    bool                    is_shown = true;
+    for (int64_t i = 0; i < shape->n_layers && is_shown; i++) {
+        if (!weir_model_watches(model, i)) continue;
+        const weir_attention_mass_args args = { .n_heads = shape->n_heads,
+                                                .n_kv_heads = shape->n_kv_heads,
+                                                .key_dim = shape->head_dim,
+                                                .k_format = formats[model->layers[i].kv_index].k,
+                                                .sinks = sinks };
+        is_shown = weir_kernel_pick(model->stream, WEIR_OP_ATTENTION_MASS, &args, NULL, NULL) != NULL;
+    }
+    return is_shown;
+}
 
 bool weir_model_watches(const weir_model *model, int64_t index)
 {

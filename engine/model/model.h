@@ -42,7 +42,9 @@ typedef struct weir_layer_memory {
 } weir_layer_memory;
 weir_layer_memory      weir_model_layer_memory(const weir_model *model, int64_t layer);
 const weir_rope_table *weir_model_rope(const weir_model *model);
-bool              weir_model_keeps_logits(const weir_model *model); /* attention can keep what a watch asks for; on GPUs K is read again */
+bool weir_model_keeps_logits(const weir_model *model); /* attention can keep what a watch asks for; on devices K is read again */
+/* There is a kernel for what attention gave to each row, in all layers that watch. `formats` [kv_layers]. */
+bool              weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats, weir_kv_sinks sinks);
 bool              weir_model_watches(const weir_model *model, int64_t layer); /* it keeps all KV rows and shows who asks for which */
 const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t layer);
 /* Prompts are read in pieces that end at multiples of this, and their rows differ from those of an answer; 1: any cut gives the same bits, and so do
@@ -107,8 +109,8 @@ typedef struct weir_workspace_limits {
 } weir_workspace_limits;
 size_t weir_workspace_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without what lies near the kernels */
 size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_limits *limits); /* without the scratch */
-/* The scratch that the largest steps within these limits take; nothing is kept. */
-WEIR_MUST_CHECK weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits,
+/* What the largest steps within these limits ask of the stream; nothing is kept. */
+WEIR_MUST_CHECK weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *model, const weir_workspace_limits *limits,
                                                    weir_error *error);
 WEIR_MUST_CHECK weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger,
                                                 const weir_workspace_limits *limits, weir_error *error);

@@ -13,14 +13,16 @@ static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *ba
     }
 }
 
+/* `rows` are filled by the host, the workspace's scratch is where the kernel is: the same memory where there is no device. */
 static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l, float *rows)
 {
     const weir_shape *const shape = &model->shape;
     const int64_t           width = shape->n_kv_heads * shape->head_dim;
-    float *const k = rows, *const v = k + batch->n_rows * width;
+    float *const k = w->scratch, *const v = k + batch->n_rows * width;
     const weir_kv_pair format = weir_layer_format(batch->formats, l);
-    fill_rows(k, w, batch, l->kv_index, 0, width);
-    fill_rows(v, w, batch, l->kv_index, 1, width);
+    fill_rows(rows, w, batch, l->kv_index, 0, width);
+    fill_rows(rows + batch->n_rows * width, w, batch, l->kv_index, 1, width);
+    if (rows != w->scratch) weir_stream_copy(model->stream, w->scratch, rows, (size_t)(2 * batch->n_rows * width) * sizeof *rows);
     return weir_kv_write(model->stream, &(weir_kv_write_args){ .k = k,
                                                                .v = v,
                                                                .segments = w->kv,

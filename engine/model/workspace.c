@@ -138,7 +138,8 @@ size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_l
 void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
-    weir_ledger_return(workspace->ledger, weir_ledger_near_tier(workspace->ledger), WEIR_ACCOUNT_ACTIVATIONS, workspace->scratch_bytes);
+    weir_ledger_return(workspace->ledger, weir_ledger_near_tier(workspace->ledger), WEIR_ACCOUNT_ACTIVATIONS, workspace->near_room);
+    weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, workspace->host_room);
     weir_ledger_free_near(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS, workspace->near_bytes);
     weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes);
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
@@ -159,7 +160,7 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
     const int32_t n_rows = (n_segments - 1) * each + last;
     for (int32_t s = 0; s < n_segments; s++) {
         const int32_t n = s + 1 < n_segments ? each : last, n_past = w->limits.context > n ? w->limits.context - n : 0;
-        w->kv[s] = (weir_kv_segment){ .first_row = s * each, .n_rows = n, .n_past = n_past };
+        w->kv[s] = (weir_kv_segment){ .first_row = s * each, .n_rows = n, .n_past = n_past, .open_pages = w->open_table };
         w->kv_owner[s] = s;
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
@@ -190,12 +191,13 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
     return WEIR_OK;
 }
 
-/* Short pieces let attention split every row, unequal ones leave the most partly filled chunks: both grow with the number of segments,
+/* A prompt alone. Short pieces let attention split every row, unequal ones leave the most partly filled chunks: both grow with the number of segments,
  * and pieces longer than SHORT are not split. */
 static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 {
     enum { SHORT = 64 };
     const int32_t rows = w->limits.rows, n = w->limits.segments < rows ? w->limits.segments : rows;
+    WEIR_TRY(plan_mixers(model, w, 1, rows, rows));
     for (int32_t each = 1; each <= SHORT && each <= rows; each++) {
         const int32_t segments = each * n <= rows ? n : rows / each;
         WEIR_TRY(plan_mixers(model, w, segments, each, each));
@@ -205,7 +207,7 @@ static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 }
 
 /* Passes the largest batches with the stream in planning mode. */
-static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_workspace *w)
+static weir_status plan_scratch(weir_stream_room *room, const weir_model *model, weir_workspace *w)
 {
     const int32_t            rows = w->limits.rows;
     const weir_batch_segment whole = { .n_rows = rows, .n_past = w->limits.context > rows ? w->limits.context - rows : 0 };
@@ -228,7 +230,7 @@ static weir_status plan_scratch(size_t *bytes, const weir_model *model, weir_wor
                                  .n_outputs = 1,
                                  .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = model->shape.n_vocab } } });
     weir_stream_set_planning(model->stream, false);
-    *bytes = weir_stream_planned_bytes(model->stream);
+    *room = weir_stream_planned(model->stream);
     return status;
 }
 
@@ -244,7 +246,7 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
 }
 
 /* The arrays are laid out in memory that is never touched but for the segments. */
-weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const weir_workspace_limits *limits, weir_error *error)
+weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *model, const weir_workspace_limits *limits, weir_error *error)
 {
     weir_workspace w = { .limits = *limits };
     weir_status    status = WEIR_ENOMEM;
@@ -252,7 +254,7 @@ weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const
     w.near = aligned_alloc(64, lay_out_near(&w, model, NULL));
     if (w.memory != NULL && w.near != NULL) {
         lay_out_both(&w, model);
-        status = plan_scratch(bytes, model, &w);
+        status = plan_scratch(room, model, &w);
         if (status != WEIR_OK) status = no_kernel(model, status, error);
     } else
         (void)weir_error_set(error, status, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
@@ -263,13 +265,19 @@ weir_status weir_workspace_scratch(size_t *bytes, const weir_model *model, const
 
 static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
 {
-    size_t      bytes;
-    weir_status status = plan_scratch(&bytes, model, w);
+    weir_stream_room room;
+    weir_status      status = plan_scratch(&room, model, w);
     if (status != WEIR_OK) return no_kernel(model, status, error);
-    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger), WEIR_ACCOUNT_ACTIVATIONS, bytes, error));
-    w->scratch_bytes = bytes;
+    const size_t near = room.scratch + room.near;
+    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger), WEIR_ACCOUNT_ACTIVATIONS, near, error));
+    w->near_room = near;
+    WEIR_TRY(weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, room.host, error));
+    w->host_room = room.host;
     status = weir_stream_reserve_planned(model->stream);
-    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "the system has no %zu bytes of scratch; lower batch.chunk", bytes);
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(error, status, "there are no %zu bytes for what kernels need beside their rows; lower batch.chunk",
+                                near + room.host);
 }
 
 weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger, const weir_workspace_limits *limits,

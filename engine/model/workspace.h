@@ -7,7 +7,8 @@ enum { WEIR_MAX_ROUNDS = WEIR_BATCH_SNAPSHOTS + 1 };
 struct weir_workspace {
     weir_ledger          *ledger;
     void                 *memory, *near; /* near the kernels: what they alone read and write */
-    size_t                bytes, near_bytes, scratch_bytes; /* of the two; of the stream's scratch, charged here */
+    size_t                bytes, near_bytes; /* of the two */
+    size_t                near_room, host_room; /* of the stream, charged here */
     weir_workspace_limits limits;
     float                *x, *normed, *mixed, *scratch, *gathered, *logits;
     float           *shown_rows, *shown_logits, *shown_queries; /* for the host: x, logits, queries; with a device, else they are those */

@@ -41,6 +41,16 @@ static weir_status check_options(const weir_policy_options *options, const weir_
     return options->ops->check != NULL ? options->ops->check(options, shape, error) : WEIR_OK;
 }
 
+static weir_status check_sight(const weir_policy_options *options, const weir_policy_shape *shape, unsigned needs, weir_error *error)
+{
+    if (!shape->hides_mass || (needs & (WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST)) == 0) return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "%s has to see what attention gives to each row, which the device's kernels do not tell in this kv.format; they do with f16, or "
+        "choose a policy that looks at keys or queries",
+        weir_policy_name(options));
+}
+
 static weir_status check_calibration(const weir_policy_options *options, const weir_policy_shape *shape, const policy_layout *layout,
                                      const weir_calibration *calibration, weir_error *error)
 {
@@ -109,6 +119,7 @@ weir_status weir_policy_open(weir_policy **out, const weir_policy_options *optio
     WEIR_TRY(check_shape(shape, error));
     options->ops->layout(&layout, options, shape);
     WEIR_TRY(check_options(options, shape, &layout, error));
+    WEIR_TRY(check_sight(options, shape, layout.needs, error));
     WEIR_TRY(check_calibration(options, shape, &layout, calibration, error));
     WEIR_TRY(take(&policy, shape, &layout, error));
     policy->options = *options;

@@ -125,8 +125,11 @@ static weir_status show(const weir_shape *shape, const weir_block_options *optio
         const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[first]);
         for (end = first + 1; end < step->n_kv && step->kv_owner[end] == step->kv_owner[first];) end++;
         if (watch == NULL) continue;
-        if (weir_attention_watch_wants_mass(watch)) WEIR_TRY(find_mass(shape, step, watch, queries, first, end));
-        if (watch->seen == NULL) continue; /* only planned */
+        const bool        is_planned = watch->seen == NULL;
+        const weir_status status = weir_attention_watch_wants_mass(watch) ? find_mass(shape, step, watch, queries, first, end) : WEIR_OK;
+        if (is_planned && status == WEIR_EUNSUPPORTED) continue; /* who needs it is refused before (weir_model_shows_mass) */
+        WEIR_TRY(status);
+        if (is_planned) continue;
         const float *q = queries->q + step->kv[first].first_row * queries->row_stride;
         q = shown(step, q, step->kv[first].n_rows * queries->row_stride);
         watch->seen(watch->user, step->kv_layer, q, queries->row_stride, queries->head_stride);

@@ -334,7 +334,8 @@ struct Watched {
                        1,
                        spec.max_rows,
                        { 1, 2 },
-                       0 };
+                       0,
+                       false };
         wish.layers = layers.data();
         wish.n_texts = 4;
         wish.n_new = (int32_t)spec.max_rows;

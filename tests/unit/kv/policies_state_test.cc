@@ -359,6 +359,27 @@ TEST(PolicyOpen, ShapesThatDoNotFitAreRefused)
     refused([](weir_policy_shape *s) { s->frequencies = nullptr; });
 }
 
+TEST(PolicyOpen, WhatCannotBeSeenIsRefusedToThoseWhoNeedIt)
+{
+    const Data        data = random_data(1, 2, 1, 40, 8, 80);
+    const auto        frequencies = data.frequencies();
+    weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
+    shape.hides_mass = true;
+    for (const auto &[name, want] : { std::pair{ "h2o", WEIR_EUNSUPPORTED },
+                                      { "scissorhands", WEIR_EUNSUPPORTED },
+                                      { "sinks", WEIR_OK },
+                                      { "snapkv", WEIR_OK },
+                                      { "keydiff", WEIR_OK } }) {
+        weir_policy_options options;
+        weir_error          error = {};
+        weir_policy        *policy = nullptr;
+        ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK);
+        EXPECT_EQ(weir_policy_open(&policy, &options, &shape, nullptr, &error), want) << name << ": " << error.text;
+        EXPECT_EQ(want == WEIR_OK, std::string(error.text).find("kv.format") == std::string::npos) << error.text;
+        weir_policy_close(policy);
+    }
+}
+
 TEST(PolicyOpen, WhatItTakesIsWhatItSays)
 {
     const Data data = random_data(2, 4, 2, 40, 8, 80);

@@ -241,6 +241,78 @@ TEST(HandOver, BringsBackWhatTheOpWrites)
     weir_device_free(h.device.get(), page, 4096);
 }
 
+/* Rows of products lie apart: what is behind the last one is not the op's (exact to the byte for the address sanitizer). */
+TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
+{
+    Handed                 h;
+    float *const           page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    void                  *pages[] = { page };
+    std::vector<float>     out(10 + 4, -1.0f), vectors(2 * 8, 1.0f);
+    weir_kv_segment        segment = {};
+    weir_key_products_args args = {};
+    segment.pages = pages, segment.n_rows = 4;
+    args.out = out.data(), args.vectors = vectors.data(), args.rows = &segment, args.n_vectors = 2, args.out_stride = 10, args.key_dim = 8;
+    const auto *const there = static_cast<const weir_key_products_args *>(h.begin(WEIR_OP_KEY_PRODUCTS, &args));
+    const float       product = 5;
+    weir_device_copy(h.device.get(), there->out + 13, &product, sizeof product);
+    weir_hand_over_end(h.hand_over.get());
+    EXPECT_EQ(out[13], 5.0f);
+    EXPECT_EQ(out[4], -1.0f);
+    weir_device_free(h.device.get(), page, 4096);
+}
+
+/* What was planned without tables, lists and rows is what the largest call takes: nothing grows when it comes. */
+TEST(HandOver, PlannedCallsFindTheirRoom)
+{
+    enum { ROWS = 256, DIM = 512, HEADS = 3, MOST = 40000 };
+    Handed                  h;
+    float                   nothing = 0;
+    weir_kv_segment         rows = {};
+    weir_kv_read_args       read = {};
+    weir_kv_compact_segment moved = {};
+    weir_kv_compact_args    compact = {};
+    rows.n_rows = ROWS, rows.n_past = 63, moved.keep_stride = MOST;
+    read.k = read.v = &nothing, read.segments = &rows, read.n_segments = read.n_kv_heads = 1;
+    read.key_dim = read.value_dim = read.k_stride = read.v_stride = DIM;
+    compact.segments = &moved, compact.n_segments = 1, compact.n_kv_heads = HEADS;
+    weir_hand_over_forget(h.hand_over.get());
+    weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_READ, &read);
+    weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_COMPACT, &compact);
+    const weir_hand_over_room planned = weir_hand_over_planned(h.hand_over.get());
+    EXPECT_GE(planned.near, 2u * ROWS * DIM * sizeof(float));
+    EXPECT_GE(planned.reachable, HEADS * MOST * sizeof(int32_t));
+    EXPECT_EQ(weir_device_held(h.device.get()), 0u);
+    ASSERT_EQ(weir_hand_over_reserve(h.hand_over.get()), WEIR_OK);
+    EXPECT_EQ(weir_device_held(h.device.get()), planned.near);
+
+    float *const         page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    std::vector<void *>  pages(HEADS * (MOST / 64 + 1), page);
+    std::vector<float>   k(ROWS * DIM), v(ROWS * DIM);
+    std::vector<int32_t> keep(HEADS * MOST), n_keep(HEADS, MOST);
+    for (int i = 0; i < HEADS * MOST; i++) keep[i] = i % MOST;
+    weir_kv_segment own = rows;
+    own.pages = pages.data();
+    read.k = k.data(), read.v = v.data(), read.segments = &own;
+    moved.pages = pages.data(), moved.page_stride = MOST / 64 + 1, moved.keep = keep.data(), moved.n_keep = n_keep.data();
+    for (int i = 0; i < 20; i++) {
+        (void)h.begin(WEIR_OP_KV_READ, &read);
+        weir_hand_over_end(h.hand_over.get());
+        (void)h.begin(WEIR_OP_KV_COMPACT, &compact);
+        weir_hand_over_end(h.hand_over.get());
+    }
+    const weir_hand_over_room held = weir_hand_over_held(h.hand_over.get());
+    EXPECT_EQ(held.near, planned.near);
+    EXPECT_EQ(held.reachable, planned.reachable);
+    /* A larger call, planned later, that the ring would hold a few times: it is to hold as many as of the others. */
+    moved.keep_stride = 2 * MOST;
+    moved.keep = moved.n_keep = nullptr, moved.pages = nullptr;
+    weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_COMPACT, &compact);
+    ASSERT_EQ(weir_hand_over_reserve(h.hand_over.get()), WEIR_OK);
+    EXPECT_GT(weir_hand_over_held(h.hand_over.get()).reachable, held.reachable);
+    EXPECT_EQ(weir_hand_over_held(h.hand_over.get()).reachable, weir_hand_over_planned(h.hand_over.get()).reachable);
+    weir_device_free(h.device.get(), page, 4096);
+}
+
 TEST(HandOver, RefusesArraysOfAStepThatAreTheHosts)
 {
     Handed        h;

@@ -22,7 +22,16 @@ class OnDevice : public support::Folder {
         call.request.cache_prompt = true;
         call.request.policy = policy;
         call.request.kv_budget = policy != nullptr ? 96 : 0;
-        return answer(call);
+        const auto out = answer(call);
+        books_are_right();
+        return out;
+    }
+    /* Nothing is on the device that memory.device does not know of: kernels' scratch and what policies hand over included. */
+    void books_are_right() const
+    {
+        const weir_ledger *const ledger = weir_engine_ledger(engine_);
+        if (const weir_device *const device = weir_ledger_device(ledger))
+            EXPECT_EQ(weir_device_held(device), weir_ledger_total(ledger, WEIR_TIER_DEVICE));
     }
     /* In the smallest vocabulary. */
     std::vector<int32_t> text(int seed, int n) const

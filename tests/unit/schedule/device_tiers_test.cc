@@ -1,77 +1,33 @@
 // KV pages that a device has no room for: on the host and on disk below it, the answers are those of memory for all, bit for bit.
-#include <unistd.h>
-
-#include <filesystem>
-
 #include "engine/kv/residency.h"
-#include "tests/unit/schedule/support.h"
+#include "tests/unit/schedule/small_memory.h"
 
 namespace {
 
 using support::Call;
-using support::Service;
 
-constexpr int window = 2048, slots = 2;
-
-class BelowADevice : public Service {
+class BelowADevice : public support::SmallMemory {
   protected:
-    void SetUp() override
-    {
-        folder_ = ::testing::TempDir() + "/device-tiers." + std::to_string(getpid());
-        std::filesystem::remove_all(folder_);
-    }
-    void TearDown() override
-    {
-        close();
-        std::filesystem::remove_all(folder_);
-    }
-    void close()
-    {
-        weir_engine_close(engine_);
-        engine_ = nullptr;
-    }
-    void configure(const std::vector<std::string> &settings)
-    {
-        weir_config_default(&config_);
-        for (const std::string &one : settings) ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
-    }
+    BelowADevice() : SmallMemory("device-tiers") {}
     /* Blocks of 64 tokens: so many on the device, on the host, on disk. in_memory 0: the CPU, and memory for all. */
     void start(const std::string &model, int64_t in_memory, int64_t on_host = 0, int64_t on_disk = 0,
                const std::vector<std::string> &more = {})
     {
-        close();
-        std::vector<std::string> settings = { "model.path=tests/golden/models/" + model,
-                                              "kernels.activations=f32",
-                                              "batch.max_sequences=" + std::to_string(slots),
-                                              "batch.chunk=64",
-                                              "model.context=" + std::to_string(window),
-                                              "kv.tiers.hot=1",
-                                              "memory.disk_dir=" + folder_,
-                                              "memory.host=256MiB" };
+        stop();
+        std::vector<std::string> settings = settings_of(model);
+        settings.push_back("memory.host=256MiB");
         settings.insert(settings.end(), more.begin(), more.end());
-        const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
         if (in_memory > 0) {
-            weir_plan plan = {};
             settings.insert(settings.end(), { "kernels.device=checked", "memory.disk=16MiB", "memory.device=64MiB" });
-            configure(settings);
-            ASSERT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
-            block_ = 64 * plan.kv_bytes_per_token;
+            measure_block(settings);
             const bool shares = config_.sessions.dir[0] != '\0';
-            settings[settings.size() - 2] = "memory.disk=" + std::to_string(on_disk * block_ * (shares ? 2 : 1)) + "B";
+            settings.push_back("memory.disk=" + std::to_string(on_disk * block_ * (shares ? 2 : 1)) + "B");
             settings.push_back("kv.tiers.host=" + std::to_string(on_host * block_) + "B");
-            size_t least = 0, most = 64 << 20; /* the least memory that the plan wants for so many blocks */
-            while (most - least > 4096) {
-                const size_t half = (least + most) / 2;
-                settings[settings.size() - 2] = "memory.device=" + std::to_string(half) + "B";
-                configure(settings);
-                const bool fits = weir_engine_plan(&plan, &options, &error_) == WEIR_OK;
-                *(fits && plan.kv - plan.kv_open >= (size_t)(in_memory * block_) ? &most : &least) = half;
-            }
-            settings[settings.size() - 2] = "memory.device=" + std::to_string(most) + "B";
+            configure_least(settings, "memory.device", in_memory);
+        } else {
+            configure(settings);
         }
-        configure(settings);
-        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
-        service_ = weir_engine_service(engine_);
+        open_configured();
         if (in_memory == 0) return;
         const weir_plan *const plan = weir_engine_plan_of(engine_);
         EXPECT_EQ(plan->kv - plan->kv_open, (size_t)(in_memory * block_));
@@ -90,27 +46,8 @@ class BelowADevice : public Service {
         call.request.cache_prompt = true;
         call.request.policy = policy;
         call.request.kv_budget = budget;
-        EXPECT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
-        call.wait();
-        EXPECT_EQ(call.status, WEIR_OK) << call.message;
-        usage_ = call.usage;
-        return call.tokens[0];
+        return answer(call);
     }
-    weir_service_stats stats() const
-    {
-        weir_service_stats all;
-        weir_service_stats_of(service_, &all);
-        return all;
-    }
-    void expect_within() const
-    {
-        weir_ledger_state state;
-        weir_ledger_read(weir_engine_ledger(engine_), &state);
-        for (int tier = 0; tier < WEIR_TIER_COUNT; tier++) EXPECT_LE(state.peak[tier], state.cap[tier]) << tier;
-    }
-    std::string folder_;
-    int64_t     block_ = 0;
-    weir_usage  usage_ = {};
 };
 
 TEST_F(BelowADevice, ATextLargerThanTheDeviceIsAnswered)

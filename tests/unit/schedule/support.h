@@ -40,7 +40,12 @@ class Service : public ::testing::Test {
         for (const char *const setting : more) ASSERT_EQ(weir_config_set(config, setting, &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { config, true, with_server_, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        opened();
+    }
+    void opened()
+    {
         service_ = weir_engine_service(engine_);
+        scratch_ = weir_stream_scratch_bytes(weir_engine_stream(engine_));
     }
     std::vector<int32_t> prompt(int seed, int n) const
     {
@@ -74,8 +79,10 @@ class Service : public ::testing::Test {
         for (int i = 0; i < 2000 && stats().kv_pages_used != 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return stats().kv_pages_used;
     }
+    /* Whatever ran: the kernels' scratch is what was planned for the largest steps. */
     void stop()
     {
+        if (engine_ != nullptr) EXPECT_EQ(weir_stream_scratch_bytes(weir_engine_stream(engine_)), scratch_);
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
@@ -85,6 +92,7 @@ class Service : public ::testing::Test {
     weir_service             *service_ = nullptr;
     weir_error                error_ = {};
     weir_usage                usage_ = {};
+    size_t                    scratch_ = 0;
     bool                      with_server_ = false; /* budgets are a server's */
 };
 

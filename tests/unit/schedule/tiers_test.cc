@@ -1,18 +1,14 @@
 /* Requests, kept texts and sessions that are larger than memory, and disks that fail under them. */
+#include <atomic>
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <filesystem>
 
 #include "engine/kv/residency.h"
-#include "tests/unit/schedule/support.h"
+#include "tests/unit/schedule/small_memory.h"
 
 namespace {
 
 using support::Call;
-using support::Service;
 
 std::atomic<bool> writes_fail, reads_fail;
 ssize_t           faulty_write(int fd, const struct iovec *pieces, int n, off_t at)
@@ -28,71 +24,26 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
     return -1;
 }
 
-constexpr int window = 2048, slots = 2;
-
-class Tiers : public Service {
+class Tiers : public support::SmallMemory {
   protected:
-    void SetUp() override
-    {
-        folder_ = ::testing::TempDir() + "/service-tiers." + std::to_string(getpid());
-        std::filesystem::remove_all(folder_);
-        writes_fail = reads_fail = false;
-    }
-    void TearDown() override
-    {
-        close();
-        std::filesystem::remove_all(folder_);
-    }
-    void close()
-    {
-        weir_engine_close(engine_);
-        engine_ = nullptr;
-    }
-    void configure(const std::vector<std::string> &settings)
-    {
-        weir_config_default(&config_);
-        for (const std::string &one : settings) ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
-    }
+    Tiers() : SmallMemory("service-tiers") { writes_fail = reads_fail = false; }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and no disk. */
     void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0, const std::string &more = "kv.tiers.hot=1",
                const std::vector<std::string> &policy = {})
     {
-        close();
-        std::vector<std::string> settings = { "model.path=tests/golden/models/" + model,
-                                              "kernels.activations=f32",
-                                              "batch.max_sequences=" + std::to_string(slots),
-                                              "batch.chunk=64",
-                                              "model.context=" + std::to_string(window),
-                                              "kv.format=f32",
-                                              "kv.tiers.hot=1",
-                                              "memory.disk_dir=" + folder_,
-                                              more,
-                                              "memory.disk=16MiB",
-                                              "memory.host=64MiB" };
+        stop();
+        std::vector<std::string> settings = settings_of(model);
+        settings.insert(settings.end(), { "kv.format=f32", more, "memory.host=64MiB" });
         settings.insert(settings.end(), policy.begin(), policy.end());
-        const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
-        weir_plan                 plan = {};
-        if (in_memory == 0) settings[9] = "memory.disk=0B";
-        configure(settings);
         if (in_memory > 0) {
-            ASSERT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
-            block_ = 64 * plan.kv_bytes_per_token;
-            settings[9] = "memory.disk=" + std::to_string(on_disk * block_ * (more[0] == 's' ? 2 : 1)) + "B";
-            size_t least = 0, most = 64 << 20; /* the least memory that the plan wants for so many blocks */
-            while (most - least > 4096) {
-                const size_t half = (least + most) / 2;
-                settings[10] = "memory.host=" + std::to_string(half) + "B";
-                configure(settings);
-                if (weir_engine_plan(&plan, &options, &error_) == WEIR_OK && plan.kv - plan.kv_open >= (size_t)(in_memory * block_))
-                    most = half;
-                else
-                    least = half;
-            }
-            settings[10] = "memory.host=" + std::to_string(most) + "B";
+            settings.push_back("memory.disk=16MiB");
+            measure_block(settings);
+            settings.back() = "memory.disk=" + std::to_string(on_disk * block_ * (more[0] == 's' ? 2 : 1)) + "B";
+            configure_least(settings, "memory.host", in_memory);
+        } else {
             configure(settings);
         }
-        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
-        service_ = weir_engine_service(engine_);
+        open_configured();
         store_ = weir_engine_store(engine_);
         if (in_memory == 0) return;
         EXPECT_EQ(weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open, (size_t)(in_memory * block_));
@@ -113,23 +64,7 @@ class Tiers : public Service {
         logprobs_ = call.logprobs[0];
         return call.tokens[0];
     }
-    weir_service_stats stats() const
-    {
-        weir_service_stats all;
-        weir_service_stats_of(service_, &all);
-        return all;
-    }
-    void expect_within() const
-    {
-        weir_ledger_state state;
-        weir_ledger_read(weir_engine_ledger(engine_), &state);
-        EXPECT_LE(state.peak[WEIR_TIER_HOST], state.cap[WEIR_TIER_HOST]);
-        EXPECT_LE(state.peak[WEIR_TIER_DISK], state.cap[WEIR_TIER_DISK]);
-    }
-    std::string        folder_;
     weir_kv_store     *store_ = nullptr;
-    int64_t            block_ = 0;
-    weir_usage         usage_ = {};
     std::string        message_;
     std::vector<float> logprobs_;
 };
@@ -246,7 +181,7 @@ TEST_F(Tiers, SessionsLargerThanMemory)
         ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
         EXPECT_GT(stats().kv_disk_pages_used, 0);
         EXPECT_EQ(run(more, 20), want);
-        close();
+        stop();
         start(model, 14, 75, dir);
         for (int i = 0; i < 2; i++) (void)run(prompt(40 + i, 700)); /* memory is taken */
         ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK) << model << ": " << error_.text;
@@ -313,7 +248,7 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
     ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(run(kept, 20), want);
     EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
-    close();
+    stop();
     std::filesystem::remove_all(sessions);
 }
 
