@@ -69,12 +69,6 @@ const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t 
     return device->kernels;
 }
 
-void weir_device_bring(weir_device *device, const weir_kernel *const *rows, size_t n)
-{
-    device->kernels = rows;
-    device->n_kernels = n;
-}
-
 /* ---- failure ---------------------------------------------------------------------------------------------------- */
 void weir_device_fail(weir_device *device, const char *text)
 {

@@ -33,8 +33,9 @@ size_t      weir_device_memory_bytes(const weir_device *device); /* free when it
 /* Its rows in order of preference within an op; NULL: those of the host. */
 const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count);
 
-/* Rows in place of the host's, borrowed; before there is a stream. For tests: a GPU has no kernel for everything. */
-void weir_device_bring(weir_device *device, const weir_kernel *const *rows, size_t n);
+/* What "checked" devices have that are opened from now on: rows, borrowed, and a capability. NULL, 0, 0: the host's. For tests: emulated rows of a GPU make
+ * one of it, and no GPU has a kernel for everything. */
+void weir_device_check_with(const weir_kernel *const *rows, size_t n, int capability);
 
 /* Memory that kernels alone read and write: zero, aligned to 256. NULL: it is full. */
 void *weir_device_alloc(weir_device *device, size_t bytes);

@@ -12,6 +12,20 @@
 
 #define PAGE ((size_t)4096)
 
+/* Set by tests before they open a device. */
+static struct {
+    const weir_kernel *const *rows;
+    size_t                    n;
+    int                       capability;
+} checked_with;
+
+void weir_device_check_with(const weir_kernel *const *rows, size_t n, int capability)
+{
+    checked_with.rows = rows;
+    checked_with.n = n;
+    checked_with.capability = capability;
+}
+
 static void protect(weir_device *device, int protection)
 {
     for (size_t i = 0; i < device->n_blocks; i++) {
@@ -99,6 +113,9 @@ void weir_device_open_checked(weir_device *device)
                                       .begin = begin,
                                       .end = end };
     device->kind = &kind;
+    device->kernels = checked_with.rows;
+    device->n_kernels = checked_with.n;
+    device->capability = checked_with.capability;
     device->memory_bytes = weir_machine_memory("");
     device->context.omp_device = omp_get_initial_device();
     (void)snprintf(device->title, sizeof device->title, "this CPU, with memory apart");

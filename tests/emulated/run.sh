@@ -3,7 +3,7 @@
 # the race check. For CI; minutes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-bazel test //tests/emulated:emulated_test //tests/emulated:offload_test //tests/emulated:cuda_{test,attention_test,delta_test,emulation_test,matmul_test} //tests/emulated:cublas_test "$@"
+bazel test //tests/emulated:emulated_test //tests/emulated:offload_test //tests/emulated:cuda_{test,attention_test,delta_test,emulation_test,engine_test,matmul_test} //tests/emulated:cublas_test "$@"
 # The race check: host threads as lanes under ThreadSanitizer; Archer tells it what OpenMP synchronises inside a team. One team: it does not
 # know the end of a league, and the races that barriers prevent are those within a team.
 exec bazel test --config=tsan //tests/emulated:emulated_test \

@@ -40,6 +40,6 @@ check "it needs no driver to be loaded" needs_no_driver
 check "the gate finds seeded faults" tests/gpu/kernel_gate_test.py
 check "no stack frames, spills, local memory; the reports cover every kernel" tests/gpu/kernel_gate.py --json "$work/kernels"
 check "what the kernels could reach" cost_model
-check "every device gets its image, and it refuses politely without one" bazel test --config=gpu //tests/gpu:images_test //tests/gpu:plugin_test
+check "every device gets its image, every model has its kernels, and it refuses politely without a device" bazel test --config=gpu //tests/gpu:images_test //tests/gpu:plugin_test //tests/gpu:plan_test
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

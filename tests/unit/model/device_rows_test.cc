@@ -26,14 +26,11 @@ struct Close {
 
 TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
 {
-    weir_error     error = {};
-    char           why[200];
-    weir_device   *device = nullptr;
-    weir_stream   *stream = nullptr;
-    weir_arch_set *archs = nullptr;
-    ASSERT_EQ(weir_device_open(&device, "checked", why, sizeof why, &error), WEIR_OK) << error.text;
-    const std::unique_ptr<weir_device, Close> close_device(device);
-
+    weir_error                       error = {};
+    char                             why[200];
+    weir_device                     *device = nullptr;
+    weir_stream                     *stream = nullptr;
+    weir_arch_set                   *archs = nullptr;
     weir_kernel                      mass = {};
     std::vector<const weir_kernel *> rows;
     for (size_t i = 0; i < weir_kernel_count(); i++) {
@@ -45,8 +42,11 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
     ASSERT_NE(mass.run, nullptr);
     mass.reject = only_f16;
     rows.push_back(&mass);
-    weir_device_bring(device, rows.data(), rows.size());
-    weir_stream_options options = {};
+    weir_device_check_with(rows.data(), rows.size(), 0);
+    ASSERT_EQ(weir_device_open(&device, "checked", why, sizeof why, &error), WEIR_OK) << error.text;
+    weir_device_check_with(nullptr, 0, 0);
+    const std::unique_ptr<weir_device, Close> close_device(device);
+    weir_stream_options                       options = {};
     options.device = device;
     options.n_threads = 1;
     ASSERT_EQ(weir_stream_open(&stream, &options, &error), WEIR_OK) << error.text;
