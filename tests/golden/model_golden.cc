@@ -46,6 +46,8 @@ weir_status open_model(Open *open, const std::string &path, const std::string &d
     config.batch.max_sequences = 1;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr };
     WEIR_TRY(weir_engine_open(&open->engine, &options, error));
+    const char *const used = weir_engine_plan_of(open->engine)->device;
+    if (device != used) return weir_error_set(error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(), used);
     return weir_sequence_open(&open->sequence, weir_engine_store(open->engine), weir_engine_ledger(open->engine),
                               weir_model_recurrent_bytes(weir_engine_model(open->engine)), error);
 }
