@@ -1,10 +1,18 @@
-/* engine/text/pretokenizer.c - PCRE2 with its compiler to machine code; where that is forbidden or short of stack, its interpreter. */
+/* engine/text/pretokenizer.c - PCRE2's interpreter: no memory of the process is writable and executable.
+ *
+ * A text cannot take time or memory without end. PCRE2 counts steps from each place where a match may begin, and holds the stack of
+ * a match in a bounded heap; a callout there looks at the clock, which bounds patterns that are quadratic in a text. */
 #include "engine/text/pretokenizer.h"
 
 #include <string.h>
+#include <time.h>
 
-/* A sane pattern takes a few steps for each character; the limits stop one that backtracks without end. */
-enum { MATCH_LIMIT = 100 * 1000 * 1000, HEAP_LIMIT_KIB = 256 * 1024 };
+#include "engine/base/memory.h"
+
+/* From one place, a sane pattern takes a few steps for each character of the text. */
+enum { STEPS = 1000 * 1000, STEPS_PER_BYTE = 8, MOST_STEPS = 1000 * 1000 * 1000, HEAP_LIMIT_KIB = 32 * 1024 };
+enum { CLOCK_EVERY = 16 }; /* places */
+static const int64_t time_limit_ns = INT64_C(10000000000); /* of one text; 16 MiB of digits take 3 s */
 
 static weir_status compile(weir_split *step, const char *pattern, size_t length, uint32_t flags, weir_error *error)
 {
@@ -20,9 +28,14 @@ static weir_status compile(weir_split *step, const char *pattern, size_t length,
         (void)pcre2_get_error_message(reason, text, sizeof text);
         return weir_error_set(error, WEIR_EFORMAT, "the pattern does not compile: %s at byte %zu", (const char *)text, (size_t)offset);
     }
-    /* Refused where memory may not be made executable: matching then interprets, with the same result. */
-    (void)pcre2_jit_compile(step->code, PCRE2_JIT_COMPLETE);
     return WEIR_OK;
+}
+
+static weir_status add_with_callout(weir_buffer *out, const char *pattern, size_t length, weir_error *error)
+{
+    WEIR_TRY(weir_buffer_text(out, "(?C1)(?:"));
+    WEIR_TRY(weir_pattern_translate(out, pattern, length, error));
+    return weir_buffer_text(out, ")");
 }
 
 weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *pattern, size_t length, weir_split_options options,
@@ -34,7 +47,7 @@ weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *p
         return weir_error_set(error, WEIR_EFORMAT, "the pattern has %zu bytes, 1 to %d are read", length, WEIR_PATTERN_BYTES);
     weir_buffer translated = { 0 };
     weir_status status =
-        options.literal ? weir_buffer_add(&translated, pattern, length) : weir_pattern_translate(&translated, pattern, length, error);
+        options.literal ? weir_buffer_add(&translated, pattern, length) : add_with_callout(&translated, pattern, length, error);
     if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory for a pattern");
     weir_split step = { .drop_gaps = options.drop_gaps };
     if (status == WEIR_OK)
@@ -51,14 +64,46 @@ void weir_pretokenizer_free(weir_pretokenizer *pretokenizer)
     *pretokenizer = (weir_pretokenizer){ 0 };
 }
 
+static int64_t thread_time_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int on_place(pcre2_callout_block *block, void *context)
+{
+    weir_matcher *const matcher = context;
+    (void)block;
+    if (++matcher->n_places % CLOCK_EVERY != 0 || thread_time_ns() < matcher->deadline_ns) return 0;
+    return PCRE2_ERROR_CALLOUT;
+}
+
+/* The stack of a match is paid for by the running thread's payer. */
+static void *take(size_t bytes, void *context)
+{
+    (void)context;
+    return weir_memory_take(bytes);
+}
+
+static void give(void *memory, void *context)
+{
+    (void)context;
+    weir_memory_give(memory);
+}
+
 weir_status weir_matcher_init(weir_matcher *matcher)
 {
-    *matcher = (weir_matcher){ .data = pcre2_match_data_create(1, NULL), .context = pcre2_match_context_create(NULL) };
+    *matcher = (weir_matcher){ .limit_ns = time_limit_ns };
+    pcre2_general_context *const memory = pcre2_general_context_create(take, give, NULL);
+    if (memory == NULL) return WEIR_ENOMEM;
+    matcher->data = pcre2_match_data_create(1, memory);
+    matcher->context = pcre2_match_context_create(memory);
+    pcre2_general_context_free(memory);
     if (matcher->data == NULL || matcher->context == NULL) {
         weir_matcher_free(matcher);
         return WEIR_ENOMEM;
     }
-    (void)pcre2_set_match_limit(matcher->context, MATCH_LIMIT);
     (void)pcre2_set_heap_limit(matcher->context, HEAP_LIMIT_KIB);
     return WEIR_OK;
 }
@@ -70,9 +115,32 @@ void weir_matcher_free(weir_matcher *matcher)
     *matcher = (weir_matcher){ 0 };
 }
 
+/* Of one text, whose pieces are never longer. The depth of a match is no more than its steps. */
+static void arm(weir_matcher *matcher, size_t n)
+{
+    const size_t   wanted = n < MOST_STEPS / STEPS_PER_BYTE ? STEPS + STEPS_PER_BYTE * n : MOST_STEPS;
+    const uint32_t steps = wanted < MOST_STEPS ? (uint32_t)wanted : MOST_STEPS;
+    (void)pcre2_set_match_limit(matcher->context, steps);
+    (void)pcre2_set_depth_limit(matcher->context, steps);
+    (void)pcre2_set_callout(matcher->context, on_place, matcher);
+    matcher->n_places = 0;
+    matcher->deadline_ns = thread_time_ns() + matcher->limit_ns;
+}
+
+static const char *limit_name(int reason)
+{
+    switch (reason) {
+    case PCRE2_ERROR_MATCHLIMIT: return "steps";
+    case PCRE2_ERROR_DEPTHLIMIT: return "depth";
+    case PCRE2_ERROR_HEAPLIMIT: return "memory";
+    case PCRE2_ERROR_CALLOUT: return "time";
+    default: return "PCRE2";
+    }
+}
+
 typedef struct run {
     const weir_pretokenizer *pretokenizer;
-    const weir_matcher      *matcher;
+    weir_matcher            *matcher;
     weir_piece_sink         *sink;
     void                    *context;
     weir_error              *error;
@@ -83,12 +151,12 @@ static weir_status next_match(const run *run, const weir_split *step, const char
 {
     const uint32_t            options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
     const weir_matcher *const matcher = run->matcher;
-    int                       found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options, matcher->data, matcher->context);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
-        found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options | PCRE2_NO_JIT, matcher->data, matcher->context);
+    const int                 found = pcre2_match(step->code, (PCRE2_SPTR)text, n, *end, options, matcher->data, matcher->context);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH)
         return weir_error_set(run->error, found == PCRE2_ERROR_NOMEMORY ? WEIR_ENOMEM : WEIR_EFULL,
-                              "the pre-tokenizer's pattern ran past its limits on this text (PCRE2 error %d)", found);
+                              "the pre-tokenizer's pattern ran past its limits on this text: %s (PCRE2 error %d); "
+                              "send the text in smaller parts, or with fewer repeated characters",
+                              limit_name(found), found);
     const PCRE2_SIZE *const range = pcre2_get_ovector_pointer(matcher->data);
     *begin = found < 0 ? n : range[0];
     *end = found < 0 ? n : range[1];
@@ -110,9 +178,10 @@ static weir_status cut(const run *run, int step, const char *text, size_t n)
     return WEIR_OK;
 }
 
-weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, const weir_matcher *matcher, const char *text, size_t n,
+weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, weir_matcher *matcher, const char *text, size_t n,
                                   weir_piece_sink *sink, void *context, weir_error *error)
 {
     const run run = { .pretokenizer = pretokenizer, .matcher = matcher, .sink = sink, .context = context, .error = error };
+    arm(matcher, n);
     return n > 0 ? cut(&run, 0, text, n) : WEIR_OK;
 }

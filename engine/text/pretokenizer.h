@@ -8,6 +8,7 @@
 #include <pcre2.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
@@ -48,10 +49,13 @@ const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL:
 extern const char *const      weir_pretokenizer_names;                  /* the known ones, for an error's text */
 extern const char *const      weir_pattern_gpt2;
 
-/* Memory for matching, of one thread. */
+/* Memory for matching, of one thread. Stays where it is between init and free. */
 typedef struct weir_matcher {
     pcre2_match_data    *data;
     pcre2_match_context *context;
+    int64_t              limit_ns; /* CPU time that one text may take */
+    int64_t              deadline_ns; /* of the running text, on the thread's clock */
+    uint32_t             n_places; /* where a match was tried */
 } weir_matcher;
 WEIR_MUST_CHECK weir_status weir_matcher_init(weir_matcher *matcher);
 void                        weir_matcher_free(weir_matcher *matcher);
@@ -59,9 +63,9 @@ void                        weir_matcher_free(weir_matcher *matcher);
 typedef weir_status weir_piece_sink(void *context, const char *piece, size_t n);
 
 /* Calls sink for every piece of well-formed `text`, in order; stops at its first failure and returns that.
- * errors : EFULL (a pattern took more steps than a sane one), the sink's */
-WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, const weir_matcher *matcher, const char *text,
-                                                  size_t n, weir_piece_sink *sink, void *context, weir_error *error);
+ * errors : EFULL (a pattern took more steps, memory or time than a sane one), the sink's */
+WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, weir_matcher *matcher, const char *text, size_t n,
+                                                  weir_piece_sink *sink, void *context, weir_error *error);
 
 /* A pattern of Oniguruma (Ruby syntax, UTF-8) as one of PCRE2 (UTF, UCP, MULTILINE) that matches the same. In pattern.c. */
 WEIR_MUST_CHECK weir_status weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length, weir_error *error);

@@ -180,12 +180,12 @@ TEST(HostileFiles, APatternThatBacktracksWithoutEndIsStopped)
     weir_encode_options options = {};
     const std::string   text(64, 'a');
     EXPECT_EQ(weir_tokenizer_encode(t.get(), &ids, text.data(), text.size(), &options, &error), WEIR_EFULL);
-    EXPECT_NE(strstr(error.text, "limits"), nullptr) << error.text;
+    EXPECT_NE(strstr(error.text, "limits on this text: steps"), nullptr) << error.text;
     EXPECT_EQ(ids.count, 0u);
     weir_ids_free(&ids);
 }
 
-TEST(HostileFiles, APatternThatNeedsMoreStackThanTheCompiledCodeHasIsInterpreted)
+TEST(HostileFiles, APatternOfGroupsMayRepeatThemTwentyThousandTimes)
 {
     const auto root = make_json({});
     split(root.get(), "(?:(a)|(b))+");
@@ -195,6 +195,19 @@ TEST(HostileFiles, APatternThatNeedsMoreStackThanTheCompiledCodeHasIsInterpreted
     weir_error        error = {};
     ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK) << error.text;
     EXPECT_EQ(Ids(lengths.data, lengths.data + lengths.count), (Ids{ 20000, 1, 20000 }));
+    weir_ids_free(&lengths);
+}
+
+TEST(HostileFiles, APatternOfGroupsThatFillsTheHeapIsStopped)
+{
+    const auto root = make_json({});
+    split(root.get(), "(?:(a)|(b))+");
+    const auto        t = open_json(test_folder(), root.get());
+    const std::string text(1 << 20, 'a');
+    weir_ids          lengths = {};
+    weir_error        error = {};
+    EXPECT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_EFULL);
+    EXPECT_NE(strstr(error.text, "limits on this text: memory"), nullptr) << error.text;
     weir_ids_free(&lengths);
 }
 

@@ -1,0 +1,167 @@
+/* The published patterns on the texts that are worst for them, counted in steps and not in time; the limit on time; no JIT. */
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/base/memory.h"
+#include "engine/text/pretokenizer.h"
+
+namespace {
+
+int count_step(pcre2_callout_block *, void *context)
+{
+    ++*static_cast<uint64_t *>(context);
+    return 0;
+}
+
+/* Cuts as weir_pretokenizer_run does; a callout before every item of a pattern counts what the matcher tries. */
+struct Counter {
+    std::vector<pcre2_code *> steps;
+    pcre2_match_data         *data = pcre2_match_data_create(1, nullptr);
+    pcre2_match_context      *context = pcre2_match_context_create(nullptr);
+    uint64_t                  count = 0;
+
+    explicit Counter(const weir_pretokenizer_kind &kind)
+    {
+        pcre2_compile_context *const options = pcre2_compile_context_create(nullptr);
+        pcre2_set_newline(options, PCRE2_NEWLINE_LF);
+        for (int i = 0; i < 6 && kind.patterns[i] != nullptr; i++) {
+            weir_buffer text = {};
+            weir_error  error = {};
+            EXPECT_EQ(weir_pattern_translate(&text, kind.patterns[i], strlen(kind.patterns[i]), &error), WEIR_OK) << error.text;
+            int        reason;
+            PCRE2_SIZE offset;
+            steps.push_back(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data), text.size,
+                                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT, &reason, &offset, options));
+            EXPECT_NE(steps.back(), nullptr);
+            weir_buffer_free(&text);
+        }
+        pcre2_compile_context_free(options);
+        pcre2_set_callout(context, count_step, &count);
+    }
+    ~Counter()
+    {
+        for (pcre2_code *code : steps) pcre2_code_free(code);
+        pcre2_match_data_free(data);
+        pcre2_match_context_free(context);
+    }
+    void cut(size_t step, const char *text, size_t n)
+    {
+        if (step == steps.size()) return;
+        for (size_t end = 0; end < n;) {
+            const size_t before = end;
+            const int    found =
+                pcre2_match(steps[step], reinterpret_cast<PCRE2_SPTR>(text), n, end, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context);
+            ASSERT_GE(found, PCRE2_ERROR_NOMATCH);
+            const PCRE2_SIZE *const range = pcre2_get_ovector_pointer(data);
+            const size_t            begin = found < 0 ? n : range[0];
+            end = found < 0 ? n : range[1];
+            if (begin > before) cut(step + 1, text + before, begin - before);
+            if (end > begin) cut(step + 1, text + begin, end - begin);
+        }
+    }
+    uint64_t cost(const std::string &text)
+    {
+        count = 0;
+        cut(0, text.data(), text.size());
+        return count;
+    }
+};
+
+std::string repeat(const std::string &unit, size_t n, const std::string &end)
+{
+    std::string text;
+    while (text.size() < n) text += unit;
+    return text + end;
+}
+
+class PublishedPattern : public testing::TestWithParam<const char *> {};
+
+TEST_P(PublishedPattern, TakesStepsInProportionToTheText)
+{
+    const char *const units[] = { " ",   "a",     "A",  "7",    "\xCC\x81", "e\xCC\x81", "\xE4\xB8\x80", "'",    "\n", " \n",
+                                  "\t ", "A1 \n", "aA", "a  5", "!",        "'s",        "\xE2\x80\x98", "\r\n", "/",  "\xC2\xA0" };
+    Counter           counter(*weir_pretokenizer_find(GetParam()));
+    for (const char *unit : units)
+        for (const char *end : { "", "5", "x", "!", "\xCC\x81" }) {
+            const uint64_t once = counter.cost(repeat(unit, 2000, end)), four = counter.cost(repeat(unit, 8000, end));
+            EXPECT_LE(four, 6 * once + 1000) << "'" << unit << "' then '" << end << "'";
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PublishedPattern,
+                         testing::Values("qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm"),
+                         [](const auto &info) {
+                             std::string name = info.param;
+                             for (char &c : name)
+                                 if (c == '-') c = '_';
+                             return name;
+                         });
+
+weir_status count_piece(void *context, const char *, size_t)
+{
+    ++*static_cast<int *>(context);
+    return WEIR_OK;
+}
+
+struct Cutter {
+    weir_pretokenizer pretokenizer = {};
+    weir_matcher      matcher = {};
+    weir_error        error = {};
+    int               n_pieces = 0;
+
+    explicit Cutter(const std::string &pattern)
+    {
+        EXPECT_EQ(weir_pretokenizer_add(&pretokenizer, pattern.data(), pattern.size(), {}, &error), WEIR_OK) << error.text;
+        EXPECT_EQ(weir_matcher_init(&matcher), WEIR_OK);
+    }
+    ~Cutter()
+    {
+        weir_matcher_free(&matcher);
+        weir_pretokenizer_free(&pretokenizer);
+    }
+    weir_status run(const std::string &text)
+    {
+        return weir_pretokenizer_run(&pretokenizer, &matcher, text.data(), text.size(), count_piece, &n_pieces, &error);
+    }
+};
+
+TEST(Pretokenizer, ATextPastItsTimeIsRefusedAndTheNextOneIsCut)
+{
+    Cutter cutter("a+(?=b)|c");
+    cutter.matcher.limit_ns = -1;
+    EXPECT_EQ(cutter.run(std::string(4000, 'a')), WEIR_EFULL);
+    EXPECT_NE(strstr(cutter.error.text, "limits on this text: time"), nullptr) << cutter.error.text;
+    cutter.matcher.limit_ns = INT64_MAX / 2;
+    cutter.n_pieces = 0;
+    EXPECT_EQ(cutter.run("aab" + std::string(400, 'c')), WEIR_OK) << cutter.error.text;
+    EXPECT_EQ(cutter.n_pieces, 402);
+}
+
+TEST(Pretokenizer, TheStackOfAMatchIsPaidFor)
+{
+    weir_purse purse;
+    weir_purse_init(&purse, 256 << 10);
+    weir_payer *const before = weir_payer_set(&purse.payer);
+    {
+        Cutter cutter("(?:(a)|(b))+");
+        EXPECT_EQ(cutter.run(std::string(100, 'a')), WEIR_OK) << cutter.error.text;
+        EXPECT_EQ(cutter.run(std::string(100000, 'a')), WEIR_ENOMEM);
+    }
+    weir_payer_set(before);
+    EXPECT_EQ(purse.left, size_t{ 256 << 10 });
+}
+
+TEST(Pretokenizer, MapsNoMemoryThatIsWritableAndExecutable)
+{
+    Cutter cutter(weir_pattern_gpt2);
+    EXPECT_EQ(cutter.run("a text of words"), WEIR_OK);
+    std::ifstream maps("/proc/self/maps");
+    ASSERT_TRUE(maps.good());
+    for (std::string line; std::getline(maps, line);) EXPECT_EQ(line.find("rwx"), std::string::npos) << line;
+}
+
+} // namespace
