@@ -18,6 +18,7 @@ _HIDDEN = {
     "dnnl": ["kernels/onednn"],
     "microhttpd": ["engine/serve"],
     "pcre2": ["engine/text"],
+    "seccomp": ["engine/cli"],
     "tomlplusplus": ["engine/config"],
     "utf8proc": ["engine/text"],
 }

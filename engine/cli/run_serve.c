@@ -12,6 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/cli/explain.h"
 #include "engine/cli/open.h"
+#include "engine/cli/sandbox.h"
 #include "engine/serve/server.h"
 
 enum { MAX_KEYS = 1024, MAX_KEY_FILE = 1 << 20 };
@@ -119,12 +120,41 @@ static int wait_for_signal(void)
     return number;
 }
 
+/* What has to be opened again while the server runs: files of sessions and states. Model and spilled pages are open. */
+static weir_status enter_sandbox(const weir_engine *engine, const weir_config *config, weir_error *error)
+{
+    const bool         strict = strcmp(config->server.sandbox, "strict") == 0;
+    const char        *folders[2];
+    size_t             n = 0;
+    weir_sandbox_state state;
+    if (strcmp(config->server.sandbox, "off") == 0) return WEIR_OK;
+    if (weir_engine_plan_of(engine)->has_device) { /* its driver opens devices and libraries whenever it likes */
+        if (strict)
+            return weir_error_set(error, WEIR_EUNSUPPORTED,
+                                  "server.sandbox = \"strict\" does not go with a GPU; set kernels.device to \"cpu\", or "
+                                  "server.sandbox to \"off\"");
+        weir_log(WEIR_LOG_INFO, "no sandbox: it does not go with a GPU");
+        return WEIR_OK;
+    }
+    if (weir_engine_sessions(engine) != NULL && config->sessions.dir[0] != '\0') folders[n++] = config->sessions.dir;
+    if (weir_engine_states(engine) != NULL) folders[n++] = config->states.dir;
+    const weir_sandbox_options options = { .folders = folders, .n_folders = n, .strict = strict };
+    WEIR_TRY(weir_sandbox_enter(&state, &options, error));
+    if (state.landlock == 0)
+        weir_log(WEIR_LOG_INFO, "no sandbox: this kernel has no Landlock");
+    else
+        weir_log(WEIR_LOG_INFO, "sandbox: Landlock ABI %d, %zu folders, TCP %s, system calls %s", state.landlock, n,
+                 state.tcp ? "closed but for the port" : "open", state.filter ? "filtered" : "not filtered");
+    return WEIR_OK;
+}
+
 static int serve(weir_server *server, weir_engine *engine, const weir_config *config)
 {
     weir_error    error = { 0 };
     const int32_t n_restored = weir_engine_restore_sessions(engine);
     weir_status   status = catch_signals(&error);
     if (n_restored > 0) weir_log(WEIR_LOG_INFO, "%d conversations came back from %s", (int)n_restored, config->sessions.dir);
+    if (status == WEIR_OK) status = enter_sandbox(engine, config, &error);
     if (status == WEIR_OK) status = weir_server_start(server, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
     announce(config, engine, weir_server_port(server));

@@ -55,7 +55,7 @@ typedef struct weir_config {
         int64_t          port, body_limit, header_limit, max_connections, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
         int64_t          kv_per_request, kv_per_key;
         bool             insecure;
-        weir_config_text on_overflow, metrics_compat, reasoning_field;
+        weir_config_text sandbox, on_overflow, metrics_compat, reasoning_field;
     } server;
     struct {
         weir_config_text device, activations, isa;
