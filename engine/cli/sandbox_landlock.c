@@ -38,7 +38,7 @@ static weir_status allow_folder(int rules, uint64_t known, const char *folder, w
 {
     const uint64_t wanted = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_DIR |
                             LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE | fs_truncate;
-    const int      fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return weir_error_set(error, WEIR_EIO, "%.400s: cannot open this folder for the sandbox: %s", folder, strerror(errno));
     const struct landlock_path_beneath_attr rule = { .allowed_access = wanted & known, .parent_fd = fd };
     const long                              failed = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);

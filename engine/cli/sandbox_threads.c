@@ -55,8 +55,7 @@ static weir_status act_in(pid_t id, int number, weir_error *error)
                               : weir_error_set(error, WEIR_EIO, "thread %d cannot enter the sandbox: %s", (int)id, strerror(errno));
     while (atomic_load(&done) == before) {
         if (syscall(SYS_tgkill, process, id, 0) != 0) return WEIR_OK; /* it ended first */
-        if (weir_clock_ns() > deadline)
-            return weir_error_set(error, WEIR_EIO, "thread %d does not enter the sandbox within 10 s", (int)id);
+        if (weir_clock_ns() > deadline) return weir_error_set(error, WEIR_EIO, "thread %d does not enter the sandbox within 10 s", (int)id);
         (void)nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     }
     return WEIR_OK;
@@ -111,7 +110,6 @@ weir_status weir_each_thread(int (*action)(int argument), int argument, weir_err
     (void)sigaction(number, &before, NULL);
     free(seen.ids);
     const int why = atomic_load(&problem);
-    if (status == WEIR_OK && why != 0)
-        status = weir_error_set(error, WEIR_EIO, "a thread cannot enter the sandbox: %s", strerror(why));
+    if (status == WEIR_OK && why != 0) status = weir_error_set(error, WEIR_EIO, "a thread cannot enter the sandbox: %s", strerror(why));
     return status;
 }
