@@ -1,4 +1,5 @@
-/* engine/cli/sandbox.c - Landlock, then the filter of system calls, which would refuse to set up Landlock. */
+/* engine/cli/sandbox.c - Landlock, then the filter of system calls, which would refuse to set up
+ * Landlock. */
 #include "engine/cli/sandbox.h"
 
 #include <unistd.h>

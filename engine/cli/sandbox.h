@@ -1,7 +1,8 @@
-/* engine/cli/sandbox.h - what a running server can no longer do: open files, start programs, make connections.
+/* engine/cli/sandbox.h - what a running server can no longer do: open files, start programs, make
+ * connections.
  *
- * Entered once everything is open, before the first request. There is no way out; threads that exist are taken in, and those that
- * they start inherit it. docs/security.md says what is left. */
+ * Entered once everything is open, before the first request. There is no way out; threads that
+ * exist are taken in, and those that they start inherit it. docs/security.md says what is left. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,10 @@
-/* engine/cli/sandbox_landlock.c - Landlock by its system calls: headers of the C library lag behind kernels, so names of newer ABIs
- * are written out (linux/landlock.h, Documentation/userspace-api/landlock.rst).
+/* engine/cli/sandbox_landlock.c - Landlock by its system calls: headers of the C library lag
+ * behind kernels, so names of newer ABIs are written out (linux/landlock.h,
+ * Documentation/userspace-api/landlock.rst).
  *
- * Every right that the kernel knows is taken away, then given back below the folders that are still needed. Descriptors that are open
- * keep what they can do: the model, the file of spilled pages, the listening socket. */
+ * Every right that the kernel knows is taken away, then given back below the folders that are
+ * still needed. Descriptors that are open keep what they can do: the model, the file of spilled
+ * pages, the listening socket. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>

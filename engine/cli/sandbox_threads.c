@@ -1,6 +1,7 @@
-/* engine/cli/sandbox_threads.c - an action in every thread: Landlock restricts the calling thread only, and compute threads are
- * there before all files are open. Each thread gets a signal, one after another, until a look at /proc/self/task shows no new one;
- * a thread that one of them starts meanwhile is in that look, or began as its parent is then. */
+/* engine/cli/sandbox_threads.c - an action in every thread: Landlock restricts the calling thread
+ * only, and compute threads are there before all files are open. Each thread gets a signal, one
+ * after another, until a look at /proc/self/task shows no new one; a thread that one of them
+ * starts meanwhile is in that look, or began as its parent is then. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>

@@ -1,7 +1,9 @@
-/* engine/text/pretokenizer.c - PCRE2's interpreter: no memory of the process is writable and executable.
+/* engine/text/pretokenizer.c - PCRE2's interpreter: no memory of the process is writable and
+ * executable.
  *
- * A text cannot take time or memory without end. PCRE2 counts steps from each place where a match may begin, and holds the stack of
- * a match in a bounded heap; a callout there looks at the clock, which bounds patterns that are quadratic in a text. */
+ * A text cannot take time or memory without end. PCRE2 counts steps from each place where a
+ * match may begin, and holds the stack of a match in a bounded heap; a callout there looks at the
+ * clock, which bounds patterns that are quadratic in a text. */
 #include "engine/text/pretokenizer.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* What a process in the sandbox can no longer do. Each case runs in a child of its own and tells by its exit status. */
+/* What a process in the sandbox can no longer do. Each case runs in a child of its own and tells
+ * by its exit status. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -46,7 +47,8 @@ void enter(const std::string &folder, bool strict)
     if (status != WEIR_OK) _exit(FAILED_TO_ENTER);
 }
 
-/* The child's status as wait gives it. A thread is there before `prepare`, as compute threads are. */
+/* The child's status as wait gives it. A thread is there before `prepare`, as compute threads are.
+ * */
 int run(const std::function<int()> &body)
 {
     fflush(nullptr);
@@ -81,11 +83,12 @@ struct Call {
 const Call calls[] = {
     { "ReadAnotherFile", [] { return errno_of(open("/etc/passwd", O_RDONLY)); }, EACCES, EACCES },
     { "ListAnotherFolder", [] { return errno_of(open("/", O_RDONLY | O_DIRECTORY)); }, EACCES, EACCES },
-    { "MakeAFileElsewhere", [] { return errno_of(open((testing::TempDir() + "/weir_sandbox_made").c_str(), O_WRONLY | O_CREAT, 0600)); }, EACCES, EACCES },
+    { "MakeAFileElsewhere", [] { return errno_of(open((testing::TempDir() + "/weir_sandbox_made").c_str(), O_WRONLY | O_CREAT, 0600)); },
+      EACCES, EACCES },
     { "ReadTheKernelsView", [] { return errno_of(open("/proc/self/maps", O_RDONLY)); }, EACCES, EACCES },
     { "StartAProgram",
       [] {
-          char       name[] = "/bin/true";
+          char name[] = "/bin/true";
           char *const argv[] = { name, nullptr };
           return errno_of(execve(name, argv, argv + 1));
       },

@@ -1,4 +1,5 @@
-/* The published patterns on the texts that are worst for them, counted in steps and not in time; the limit on time; no JIT. */
+/* The published patterns on the texts that are worst for them, counted in steps and not in time;
+ * the limit on time; no JIT. */
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,7 +18,8 @@ int count_step(pcre2_callout_block *, void *context)
     return 0;
 }
 
-/* Cuts as weir_pretokenizer_run does; a callout before every item of a pattern counts what the matcher tries. */
+/* Cuts as weir_pretokenizer_run does; a callout before every item of a pattern counts what the
+ * matcher tries. */
 struct Counter {
     std::vector<pcre2_code *> steps;
     pcre2_match_data         *data = pcre2_match_data_create(1, nullptr);
