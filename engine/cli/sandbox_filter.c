@@ -3,12 +3,13 @@
  * What is listed is let through. What no server of this kind ever needs, and what an attacker
  * needs, kills the process; anything else fails with EPERM, which the C library and its callers
  * handle. Code cannot be mapped from files; oneDNN makes its kernels executable with mprotect
- * while the server runs, so that stays. */
+ * while the server runs, so that stays, but for memory that would be writable, too. */
 #include <errno.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/cli/sandbox.h"
 
@@ -22,7 +23,7 @@ static const char *const allowed[] = {
     "utimensat", "fchmod", "fcntl", "dup", "access", "faccessat", "faccessat2", "readlink",
     "readlinkat", "getcwd", "umask",
     /* memory */
-    "munmap", "mremap", "madvise", "mprotect", "brk", "msync", "mincore", "mlock", "munlock",
+    "munmap", "mremap", "madvise", "brk", "msync", "mincore", "mlock", "munlock",
     "membarrier", "get_mempolicy",
     /* connections that were accepted */
     "accept", "accept4", "recvfrom", "recvmsg", "sendto", "sendmsg", "sendfile", "splice",
@@ -35,8 +36,8 @@ static const char *const allowed[] = {
     "sched_setaffinity", "sched_getparam", "sched_getscheduler", "sched_get_priority_max",
     "sched_get_priority_min", "getcpu", "nanosleep", "clock_nanosleep", "clock_gettime",
     "clock_getres", "gettimeofday", "time", "times", "getrusage", "sysinfo", "uname",
-    "getrandom", "prlimit64", "getrlimit", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn",
-    "rt_sigtimedwait", "sigaltstack", "tgkill", "restart_syscall", "getuid", "geteuid",
+    "getrandom", "getrlimit", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn",
+    "rt_sigtimedwait", "sigaltstack", "restart_syscall", "getuid", "geteuid",
     "getgid", "getegid",
 };
 
@@ -69,15 +70,29 @@ static int add_names(scmp_filter_ctx filter, uint32_t action, const char *const 
     return why;
 }
 
-/* Calls whose arguments decide. */
+typedef struct argument_rule {
+    uint32_t            action;
+    int                 call;
+    struct scmp_arg_cmp when;
+} argument_rule;
+
+/* Calls whose arguments decide. clone3 hides its flags behind a pointer: the C library takes
+ * ENOSYS for an old kernel, and clone, which makes threads only. Signals and limits are for the
+ * process itself. */
 static int add_arguments(scmp_filter_ctx filter)
 {
-    int why = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-    /* clone3 hides its flags behind a pointer: the C library takes ENOSYS for an old kernel, and
-     * clone. Threads only. */
-    if (why == 0) why = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-    if (why == 0)
-        why = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
+    const uint32_t      allow = SCMP_ACT_ALLOW;
+    const argument_rule rules[] = {
+        { allow, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) },
+        { allow, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0) },
+        { allow, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_WRITE, 0) },
+        { allow, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD) },
+        { allow, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0) },
+        { allow, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0, 0) },
+    };
+    int why = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    for (size_t i = 0; i < COUNT(rules) && why == 0; i++)
+        why = seccomp_rule_add_array(filter, rules[i].action, rules[i].call, 1, &rules[i].when);
     return why;
 }
 

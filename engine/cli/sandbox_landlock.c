@@ -18,7 +18,7 @@
 /* ABI 2 to 6. */
 static const uint64_t fs_refer = 1u << 13, fs_truncate = 1u << 14, fs_ioctl_device = 1u << 15;
 static const uint64_t net_bind_tcp = 1u << 0, net_connect_tcp = 1u << 1;
-static const uint64_t scope_abstract_unix_socket = 1u << 0;
+static const uint64_t scope_abstract_unix_socket = 1u << 0, scope_signal = 1u << 1;
 
 /* As of ABI 6. A kernel takes a longer struct if what it does not know is 0. */
 typedef struct ruleset {
@@ -32,7 +32,7 @@ static ruleset all_of(int abi)
     if (abi >= 3) r.fs |= fs_truncate;
     if (abi >= 4) r.net = net_bind_tcp | net_connect_tcp;
     if (abi >= 5) r.fs |= fs_ioctl_device;
-    if (abi >= 6) r.scoped = scope_abstract_unix_socket;
+    if (abi >= 6) r.scoped = scope_abstract_unix_socket | scope_signal;
     return r;
 }
 

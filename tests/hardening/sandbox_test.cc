@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -125,6 +126,27 @@ const Call calls[] = {
       0, EPERM },
     { "MapCode", [] { return mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? errno : 0; }, 0,
       EPERM },
+    { "MakeMemoryWritableAndExecutable",
+      [] {
+          void *const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+          return errno_of(mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC));
+      },
+      0, EPERM },
+    { "MakeMemoryExecutable",
+      [] {
+          void *const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+          return errno_of(mprotect(page, 4096, PROT_READ | PROT_EXEC));
+      },
+      0, 0 },
+    { "SignalAnotherProcess", [] { return errno_of(kill(getppid(), 0)); }, EPERM, EPERM },
+    { "SignalAThreadOfAnotherProcess", [] { return errno_of(syscall(SYS_tgkill, getppid(), getppid(), 0)); }, EPERM, EPERM },
+    { "SignalItself", [] { return errno_of(syscall(SYS_tgkill, getpid(), gettid(), 0)); }, 0, 0 },
+    { "LimitAnotherProcess",
+      [] {
+          rlimit limit = {};
+          return errno_of(prlimit(getppid(), RLIMIT_NOFILE, nullptr, &limit));
+      },
+      0, EPERM },
     { "ChangeAMode", [] { return errno_of(chmod(own_folder.c_str(), 0755)); }, 0, EPERM },
 };
 
