@@ -16,22 +16,37 @@ static void make_id(char *id, size_t size)
     (void)snprintf(id, size, "req_%016llx%08llx", (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff));
 }
 
-weir_exchange *weir_exchange_open(weir_server *server, const char *target)
+weir_exchange *weir_exchange_open(weir_connection *connection, const char *method, const char *target)
 {
-    weir_exchange *const x = calloc(1, sizeof *x); /* the connection paid for one */
+    weir_server *const   server = connection->server;
+    weir_exchange *const x = weir_memory_take_zero(1, sizeof *x);
     if (x == NULL) return NULL;
     x->server = server;
+    x->connection = connection;
+    x->attached = true;
     x->start_ns = weir_clock_ns();
     x->key = -1;
-    x->target_length = strlen(target);
     const size_t length = strcspn(target, "?");
     if (length < sizeof x->path) memcpy(x->path, target, length); /* a longer path is no path of ours: it stays empty */
-    if (target[length] == '?' && x->target_length - length <= sizeof x->query)
+    if (target[length] == '?' && strlen(target + length) <= sizeof x->query)
         (void)snprintf(x->query, sizeof x->query, "%s", target + length + 1);
+    (void)snprintf(x->method, sizeof x->method, "%.*s", (int)sizeof x->method - 1, method);
     make_id(x->id, sizeof x->id);
     (void)pthread_mutex_init(&x->lock, NULL);
     atomic_fetch_add(&server->n_exchanges, 1);
     return x;
+}
+
+void weir_exchange_detach(weir_exchange *x, bool complete)
+{
+    weir_server *const server = x->server;
+    (void)pthread_mutex_lock(&x->lock);
+    x->attached = false;
+    if (!complete) x->gone = true;
+    if (x->generation != NULL && x->gone) weir_generation_cancel(x->generation);
+    (void)pthread_mutex_unlock(&x->lock);
+    weir_loop_forget(&server->loop, x);
+    weir_workers_add(&server->workers, x, WEIR_WORK_DESTROY);
 }
 
 static void write_log_line(weir_exchange *x)
@@ -88,7 +103,7 @@ void weir_exchange_destroy(weir_exchange *x)
     weir_hold_give(&x->tree);
     weir_buffer_free(&x->reply);
     (void)pthread_mutex_destroy(&x->lock);
-    free(x);
+    weir_memory_give(x);
     atomic_fetch_sub(&server->n_exchanges, 1);
 }
 
@@ -104,15 +119,13 @@ weir_own_name weir_exchange_own(const weir_exchange *x, const char *cache_salt, 
 
 void weir_exchange_wake(weir_exchange *x)
 {
-    if (!x->suspended || x->mhd == NULL) return;
-    x->suspended = false;
-    MHD_resume_connection(x->mhd);
+    if (x->attached) weir_loop_wake(&x->server->loop, x);
 }
 
 void weir_exchange_leave(weir_exchange *x)
 {
     (void)pthread_mutex_lock(&x->lock);
-    if (!x->gone && x->mhd != NULL) {
+    if (!x->gone && x->attached) {
         x->gone = true;
         if (x->generation != NULL) weir_generation_cancel(x->generation);
         weir_exchange_wake(x);

@@ -29,7 +29,10 @@ typedef struct weir_server_options {
     const char *const   *keys;             /* [n_keys] API keys; copied as digests */
     size_t               n_keys;
     int64_t              body_limit, header_limit, body_memory_limit; /* bytes: 16 MiB, 32 KiB, 16 x body_limit (all bodies together) */
+    const char          *allowed_hosts, *allowed_origins; /* lists with commas, NULL: none (engine/serve/access.h) */
     int64_t              max_connections;         /* 1024 */
+    int64_t              connections_per_address; /* half of max_connections; not of loopback addresses */
+    int64_t              header_timeout_ms;       /* 10 s, at most read_timeout_ms */
     int64_t              read_timeout_ms, write_timeout_ms, ping_ms;  /* 30 s, 30 s, 15 s */
     int                  n_workers;               /* threads that parse, render and tokenise, 2 or more: 2, with states 4 */
     const char          *model_name;              /* NULL: the service's */

@@ -41,7 +41,8 @@ inline std::string read_text(int fd, const std::string &until = "")
 inline int begin(int port, const std::string &method, const std::string &path, const std::string &more, const std::string &body)
 {
     const int         fd = connect_to(port);
-    const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + more + "\r\n" + body;
+    const std::string type = body.empty() ? "" : "Content-Type: application/json\r\n";
+    const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + type + more + "\r\n" + body;
     EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
     return fd;
 }

@@ -275,7 +275,7 @@ TEST_F(Server, ClosesWhileClientsAreEverywhere)
     open({ 1, 4096, 2000, 0 });
     const int idle = connect_to(), running = post("/v1/chat/completions", long_stream), queued = post("/v1/chat/completions", long_plain);
     const int half = connect_to(), body = connect_to();
-    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n";
+    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n";
     EXPECT_GT(send(half, head.data(), head.size(), MSG_NOSIGNAL), 0);
     EXPECT_GT(send(body, (head + "\r\n{").data(), head.size() + 3, MSG_NOSIGNAL), 0);
     ASSERT_TRUE(wait_for(1, 1));
