@@ -47,6 +47,7 @@ static void write_log_line(weir_exchange *x)
     weir_json_put_integer(&json, "status", x->status);
     weir_json_put_number(&json, "ms", (double)(weir_clock_ns() - x->start_ns) * 1e-6);
     if (x->error.status != 0) weir_json_put_string(&json, "error", x->error.message);
+    weir_unknown_write(&json, &x->unknown);
     if (x->generation != NULL && json.status == WEIR_OK) weir_generation_log(x->generation, &line);
     weir_json_close(&json, '}');
     if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK) (void)!write(x->server->options.log_fd, line.data, line.size);
@@ -62,6 +63,20 @@ static void count(weir_exchange *x)
         weir_metrics_add(&metrics->failed, 1);
     else if (x->status >= 400)
         weir_metrics_add(&metrics->refused, 1);
+}
+
+void weir_exchange_warn(weir_exchange *x, const weir_unknown_fields *unknown)
+{
+    x->unknown = *unknown;
+    weir_warning_unknown(x->warning, unknown);
+}
+
+weir_status weir_exchange_check_fields(weir_exchange *x, const json_t *root, weir_body body)
+{
+    weir_unknown_fields unknown = { 0 };
+    WEIR_TRY(weir_fields_check(root, body, &unknown, &x->error));
+    weir_exchange_warn(x, &unknown);
+    return WEIR_OK;
 }
 
 void weir_exchange_drop_body(weir_exchange *x)

@@ -7,6 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/serve/generation.h"
 #include "engine/serve/internal.h"
+#include "engine/serve/page.h"
 
 void *weir_http_target(void *server, const char *target, struct MHD_Connection *mhd)
 {
@@ -104,6 +105,8 @@ static enum MHD_Result queue(weir_exchange *x, struct MHD_Connection *mhd, struc
 {
     if (response == NULL) return MHD_NO;
     add_header(response, "x-request-id", x->id);
+    add_header(response, "X-Content-Type-Options", "nosniff");
+    if (x->warning[0] != '\0') add_header(response, "x-weir-warning", x->warning);
     add_kv_headers(response, x, status);
     const enum MHD_Result result = MHD_queue_response(mhd, (unsigned)status, response);
     MHD_destroy_response(response);
@@ -118,11 +121,8 @@ static enum MHD_Result queue_reply(weir_exchange *x, struct MHD_Connection *mhd,
     if (response == NULL) return MHD_NO;
     x->reply = (weir_buffer){ 0 };
     if (x->content_type != NULL) add_header(response, "Content-Type", x->content_type);
-    if (x->content_type != NULL && strncmp(x->content_type, "text/html", 9) == 0) {
-        add_header(response, "Content-Security-Policy",
-                   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'");
-        add_header(response, "X-Content-Type-Options", "nosniff");
-    }
+    if (x->content_type != NULL && strncmp(x->content_type, "text/html", 9) == 0)
+        add_header(response, "Content-Security-Policy", WEIR_PAGE_POLICY);
     if (x->error.status != 0) add_error_headers(response, &x->error);
     if (x->status == 405 || x->status == 204) {
         const char *allow = NULL;
