@@ -262,8 +262,6 @@ void weir_warning_unknown(char warning[WEIR_WARNING_BYTES], const weir_unknown_f
 
 void weir_unknown_write(weir_json_out *json, const weir_unknown_fields *unknown)
 {
-    if (unknown->count == 0) return;
-    weir_json_key(json, "unknown_fields");
     weir_json_open(json, '[');
     for (size_t i = 0; i < unknown->count && i < WEIR_UNKNOWN_NAMED; i++)
         weir_json_string(json, unknown->name[i].text);

@@ -69,7 +69,7 @@ void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char
 void weir_warning_add(char warning[WEIR_WARNING_BYTES], const char *text);
 /* Adds a sentence with the names; nothing when there are none. */
 void weir_warning_unknown(char warning[WEIR_WARNING_BYTES], const weir_unknown_fields *unknown);
-/* "unknown_fields":[...] of the object that is open; nothing when there are none. */
+/* The names, as an array. */
 void weir_unknown_write(weir_json_out *json, const weir_unknown_fields *unknown);
 
 #ifdef __cplusplus

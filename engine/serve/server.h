@@ -49,7 +49,7 @@ typedef struct weir_server_options {
     weir_states              *states; /* NULL: /v1/states answers 501 */
     weir_sessions            *carrier; /* of states; may be `sessions` */
     const weir_tokenizer     *tokenizer;
-    const weir_chat_template *chat;         /* NULL: /v1/chat/completions answers 501 */
+    const weir_chat_template *chat;         /* NULL: /v1/chat/completions answers 400 */
     const char               *chat_problem; /* why there is none, for that answer; NULL: the model has no template */
 } weir_server_options;
 
