@@ -104,6 +104,7 @@ TEST_F(Policy, WhatCannotBeIsRefusedWithTheRemedy)
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":1e300", "kv_budget" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":3", "leaves it no choice" },
         { ",\"kv_budget\":64", "set kv_policy" },
+        { ",\"kv_budget\":64", "\"param\":\"kv_budget\"" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinsk=2\"", "sinks" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinks=-2\"", "sinks" },
         { ",\"kv_policy_options\":\"sinks=2\"", "needs kv_policy" },
