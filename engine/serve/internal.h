@@ -104,8 +104,8 @@ struct weir_exchange {
     weir_api_error         error; /* status 0: none */
     const char            *content_type;
     weir_buffer            reply;
-    weir_buffer            unknown; /* names of unknown fields, a JSON array for the log; or empty */
-    char warning[WEIR_WARNING_BYTES]; /* x-weir-warning; filled before `ready`; "": none */
+    weir_buffer unknown; /* names of unknown fields, a JSON array for the log; or empty */
+    char        warning[WEIR_WARNING_BYTES]; /* x-weir-warning; filled before `ready`; "": none */
     weir_generation       *generation; /* set by a worker before anything else knows it */
 
     weir_exchange *next_work; /* under the workers' lock */

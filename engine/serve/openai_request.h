@@ -24,8 +24,8 @@ typedef struct weir_request_limits {
     int32_t       n_vocab; /* ids a request may name */
     int32_t       n_slots, window;
     weir_sampling sampling;      /* defaults of this server */
-    bool          has_seed;      /* that of `sampling` is one of them */
-    int64_t       max_tokens;    /* default of chats; 0: to the end of the window */
+    bool          has_seed; /* that of `sampling` is one of them */
+    int64_t       max_tokens; /* default of chats; 0: to the end of the window */
     bool          truncate_middle;
 } weir_request_limits;
 

@@ -109,8 +109,11 @@ TEST_F(Policy, WhatCannotBeIsRefusedWithTheRemedy)
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinks=-2\"", "sinks" },
         { ",\"kv_policy_options\":\"sinks=2\"", "needs kv_policy" },
         { ",\"kv_policy\":\"triattention\",\"kv_budget\":256", "statistics" },
-        { ",\"kv_policy\":\"triattention\",\"kv_budget\":256,\"kv_policy_options\":\"calibration=/etc/passwd\"", "the server's" },
-        { ",\"kv_policy\":\"sinks\",\"kv_budget\":2040", "\"param\":\"kv_budget\",\"code\":\"kv_budget_exceeded\"" },
+        { ",\"kv_policy\":\"triattention\",\"kv_budget\":256,\"kv_policy_options\":\"calibration=/"
+          "etc/passwd\"",
+          "the server's" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":2040",
+          "\"param\":\"kv_budget\",\"code\":\"kv_budget_exceeded\"" },
         { ",\"kv_protect\":1", "kv_protect" },
     };
     for (const auto &c : cases) {

@@ -431,7 +431,10 @@ TEST(Request, EffortSetsThinking)
     }
 }
 
-bool named(const std::string &text, const std::string &name) { return text.find(name) != std::string::npos; }
+bool named(const std::string &text, const std::string &name)
+{
+    return text.find(name) != std::string::npos;
+}
 
 /* Whoever adds a field tells users of it. */
 TEST(Request, EveryFieldIsDocumented)
@@ -456,7 +459,8 @@ TEST(Request, TheServersDefaultsAreTaken)
     const std::string   chat = R"({"messages":[{"role":"user","content":"a"}])";
     const auto          take = [&](bool is_chat, const std::string &body) {
         weir_openai_request_free(&request);
-        EXPECT_EQ(WEIR_OK, weir_openai_request_read(&request, is_chat, body.c_str(), body.size(), &l, &error));
+        EXPECT_EQ(WEIR_OK, weir_openai_request_read(&request, is_chat, body.c_str(), body.size(),
+                                                             &l, &error));
     };
     take(true, chat + "}");
     EXPECT_EQ(-1, request.max_tokens) << "to the end of the window";

@@ -91,7 +91,8 @@ TEST_F(Server, WithoutAFolderSessionsAreNotSupported)
         EXPECT_NE(reply.find("HTTP/1.1 501"), std::string::npos) << reply;
         EXPECT_NE(reply.find("sessions.dir"), std::string::npos) << reply;
     }
-    const std::string body = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a"})";
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a"})";
     const std::string reply = ask("/v1/chat/completions", body);
     EXPECT_EQ(0u, reply.find("HTTP/1.1 400")) << reply;
     EXPECT_NE(reply.find("\"param\":\"session\""), std::string::npos) << reply;
@@ -105,10 +106,13 @@ TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
     ASSERT_EQ(0, pipe(log));
     options.log_fd = log[1];
     open({ 2, 4096, 100, 0 }, options);
-    const std::string begin = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"ignore_eos":true)";
-    const std::string header = "x-weir-warning: unknown fields are ignored: tempreature (temperature?), \"x\"";
+    const std::string begin =
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"ignore_eos":true)";
+    const std::string header =
+        "x-weir-warning: unknown fields are ignored: tempreature (temperature?), \"x\"";
     for (const char *const more : { "}", ",\"stream\":true}" }) {
-        const std::string reply = ask("/v1/chat/completions", begin + R"(,"tempreature":0,"\"x\"":1)" + more);
+        const std::string reply =
+            ask("/v1/chat/completions", begin + R"(,"tempreature":0,"\"x\"":1)" + more);
         EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
         EXPECT_NE(std::string::npos, reply.find(header)) << reply;
         EXPECT_NE(std::string::npos,
@@ -118,9 +122,11 @@ TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
     EXPECT_EQ(std::string::npos, plain.find("x-weir-warning")) << plain;
     EXPECT_EQ(std::string::npos, http::read_pipe(log[0]).find("unknown_fields"));
     const std::string ids = ask("/tokenize", R"({"content":"a","add_specials":true})");
-    EXPECT_NE(std::string::npos, ids.find("x-weir-warning: unknown fields are ignored: add_specials (add_special?)"))
+    EXPECT_NE(std::string::npos,
+              ids.find("x-weir-warning: unknown fields are ignored: add_specials (add_special?)"))
         << ids;
-    EXPECT_EQ(0u, ask("/v1/chat/completions", begin + R"(,"kv_polcy":"h2o"})").find("HTTP/1.1 400"));
+    EXPECT_EQ(0u,
+              ask("/v1/chat/completions", begin + R"(,"kv_polcy":"h2o"})").find("HTTP/1.1 400"));
     weir_server_close(server_);
     server_ = nullptr;
     close(log[0]);
@@ -128,13 +134,15 @@ TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
 }
 
 /* The text of the prompt that this chat becomes. */
-std::string prompt_of(const std::function<std::string(const std::string &, const std::string &)> &ask,
-                      const std::string &fields)
+std::string
+prompt_of(const std::function<std::string(const std::string &, const std::string &)> &ask,
+          const std::string                                                          &fields)
 {
     const std::string ids = ask("/tokenize", "{" + fields + "}");
     const size_t      from = ids.find("\"tokens\":["), to = ids.find(']', from);
     EXPECT_NE(std::string::npos, from) << ids;
-    return from == std::string::npos ? "" : ask("/detokenize", "{" + ids.substr(from, to - from) + "]}");
+    return from == std::string::npos ? ""
+                                     : ask("/detokenize", "{" + ids.substr(from, to - from) + "]}");
 }
 
 const char *const one_tool = R"("tools":[{"type":"function","function":{"name":"get_weather"}}])";
@@ -143,7 +151,9 @@ TEST_F(Server, ToolsThatTheTemplateDropsAreInTheSystemMessage)
 {
     template_ = "tests/golden/text/templates/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja";
     open({ 2, 4096, 100, 0 });
-    const auto        ask_it = [this](const std::string &path, const std::string &body) { return ask(path, body); };
+    const auto ask_it = [this](const std::string &path, const std::string &body) {
+        return ask(path, body);
+    };
     const std::string user = R"({"role":"user","content":"How is it?"})";
     const std::string plain = prompt_of(ask_it, R"("messages":[)" + user + "]");
     EXPECT_EQ(std::string::npos, plain.find("tool")) << plain;
@@ -151,23 +161,28 @@ TEST_F(Server, ToolsThatTheTemplateDropsAreInTheSystemMessage)
     EXPECT_NE(std::string::npos, text.find("get_weather")) << text;
     EXPECT_NE(std::string::npos, text.find("<tool_call>")) << text;
     EXPECT_LT(text.find("get_weather"), text.find("How is it?")) << text;
-    const std::string system = R"("messages":[{"role":"system","content":"Be brief."},)" + user + "],";
+    const std::string system =
+        R"("messages":[{"role":"system","content":"Be brief."},)" + user + "],";
     const std::string both = prompt_of(ask_it, system + one_tool);
     EXPECT_LT(both.find("Be brief."), both.find("get_weather")) << both;
     /* This one writes calls, but drops what may be called. */
-    const std::string call = R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",)"
-                             R"("function":{"name":"get_weather","arguments":"{}"}}]},)" +
-                             user;
-    const std::string told = prompt_of(ask_it, R"("messages":[)" + user + "," + call + "]," + one_tool);
+    const std::string call =
+        R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",)"
+        R"("function":{"name":"get_weather","arguments":"{}"}}]},)" +
+        user;
+    const std::string told =
+        prompt_of(ask_it, R"("messages":[)" + user + "," + call + "]," + one_tool);
     EXPECT_NE(std::string::npos, told.find("<tools>")) << told;
 }
 
 TEST_F(Server, ToolsThatTheTemplateTakesAreThere)
 {
     open({ 2, 4096, 100, 0 });
-    const auto        ask_it = [this](const std::string &path, const std::string &body) { return ask(path, body); };
-    const std::string text =
-        prompt_of(ask_it, R"("messages":[{"role":"user","content":"How is it?"}],)" + std::string(one_tool));
+    const auto ask_it = [this](const std::string &path, const std::string &body) {
+        return ask(path, body);
+    };
+    const std::string text = prompt_of(
+        ask_it, R"("messages":[{"role":"user","content":"How is it?"}],)" + std::string(one_tool));
     const size_t first = text.find("get_weather");
     EXPECT_NE(std::string::npos, first) << text;
     EXPECT_EQ(std::string::npos, text.find("get_weather", first + 1)) << text;
@@ -184,7 +199,8 @@ TEST_F(Server, EffortThatTheTemplateDoesNotReadIsSaid)
     template_ = "tests/golden/text/templates/Qwen-Qwen2.5-7B-Instruct.jinja";
     open({ 2, 4096, 100, 0 });
     const std::string reply = ask("/v1/chat/completions", body);
-    EXPECT_NE(std::string::npos, reply.find("x-weir-warning: reasoning_effort has no effect")) << reply;
+    EXPECT_NE(std::string::npos, reply.find("x-weir-warning: reasoning_effort has no effect"))
+        << reply;
 }
 
 TEST_F(Server, ThePageNeedsNoKeyAndRunsNothingInline)
@@ -202,9 +218,11 @@ TEST_F(Server, ThePageNeedsNoKeyAndRunsNothingInline)
     }
     EXPECT_NE(std::string::npos, script.find("Content-Type: text/javascript"));
     EXPECT_NE(std::string::npos, style.find("Content-Type: text/css"));
-    EXPECT_NE(std::string::npos,
-              page.find("Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-                        "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n"));
+    EXPECT_NE(
+        std::string::npos,
+        page.find(
+            "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+            "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n"));
     EXPECT_EQ(std::string::npos, page.find("<style"));
     EXPECT_EQ(std::string::npos, page.find("<script>"));
 }
