@@ -68,6 +68,8 @@ static weir_server_options server_options(const weir_config *config, const weir_
                                   .truncate_middle = strcmp(config->server.on_overflow, "truncate_middle") == 0,
                                   .reasoning_field = reasoning_field(config->server.reasoning_field),
                                   .sampling = weir_sampling_of(config),
+                                  .has_seed = config->sampling.seed >= 0,
+                                  .max_tokens = config->sampling.max_tokens,
                                   .log_fd = STDOUT_FILENO,
                                   .ledger = weir_engine_ledger(engine),
                                   .service = weir_engine_service(engine),

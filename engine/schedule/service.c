@@ -131,6 +131,8 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
         status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger, (size_t)parts->info.recurrent_bytes, error);
     if (status == WEIR_OK)
         weir_runner_share(parts->runner, &(weir_company){ .prefix = parts->prefix, .running = sequence_at, .user = service });
+    if (status == WEIR_OK)
+        weir_service_publish(service); /* what is free is known before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
         status = weir_error_set(error, WEIR_ENOMEM, "the engine thread cannot be started");
     service->has_thread = status == WEIR_OK;

@@ -62,6 +62,10 @@ static void write_log_line(weir_exchange *x)
     weir_json_put_integer(&json, "status", x->status);
     weir_json_put_number(&json, "ms", (double)(weir_clock_ns() - x->start_ns) * 1e-6);
     if (x->error.status != 0) weir_json_put_string(&json, "error", x->error.message);
+    if (x->unknown.size > 0) {
+        weir_json_key(&json, "unknown_fields");
+        weir_json_raw(&json, x->unknown.data, x->unknown.size);
+    }
     if (x->generation != NULL && json.status == WEIR_OK) weir_generation_log(x->generation, &line);
     weir_json_close(&json, '}');
     if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK) (void)!write(x->server->options.log_fd, line.data, line.size);
@@ -77,6 +81,22 @@ static void count(weir_exchange *x)
         weir_metrics_add(&metrics->failed, 1);
     else if (x->status >= 400)
         weir_metrics_add(&metrics->refused, 1);
+}
+
+void weir_exchange_warn(weir_exchange *x, const weir_unknown_fields *unknown)
+{
+    weir_json_out json = { .buffer = &x->unknown };
+    weir_warning_unknown(x->warning, unknown);
+    if (unknown->count > 0) weir_unknown_write(&json, unknown);
+    if (json.status != WEIR_OK) weir_buffer_free(&x->unknown); /* the header says it still */
+}
+
+weir_status weir_exchange_check_fields(weir_exchange *x, const json_t *root, weir_body body)
+{
+    weir_unknown_fields unknown = { 0 };
+    WEIR_TRY(weir_fields_check(root, body, &unknown, &x->error));
+    weir_exchange_warn(x, &unknown);
+    return WEIR_OK;
 }
 
 void weir_exchange_drop_body(weir_exchange *x)
@@ -102,6 +122,7 @@ void weir_exchange_destroy(weir_exchange *x)
     weir_exchange_drop_body(x);
     weir_hold_give(&x->tree);
     weir_buffer_free(&x->reply);
+    weir_buffer_free(&x->unknown);
     (void)pthread_mutex_destroy(&x->lock);
     weir_memory_give(x);
     atomic_fetch_sub(&server->n_exchanges, 1);

@@ -193,7 +193,8 @@ static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_s
     } else if (status == WEIR_EINVAL && has_code(error, "kv_budget_exceeded")) {
         (void)!weir_api_fail(failure, 400, "kv_budget_exceeded", "kv_budget", "%s", error->text);
     } else if (status == WEIR_EINVAL) {
-        (void)!weir_api_bad(failure, NULL, "%s", error->text);
+        const bool budget = strncmp(error->text, "kv_budget ", strlen("kv_budget ")) == 0;
+        (void)!weir_api_bad(failure, budget ? "kv_budget" : NULL, "%s", error->text);
     } else {
         weir_api_from_status(failure, status, error->text);
     }

@@ -163,8 +163,9 @@ struct weir_exchange {
     int              status; /* HTTP */
     weir_api_error   error; /* status 0: none */
     const char      *content_type;
-    char             warning[256]; /* printable ASCII for the header x-weir-warning; "": none */
     weir_buffer      reply;
+    weir_buffer      unknown; /* names of unknown fields, a JSON array for the log; or empty */
+    char             warning[WEIR_WARNING_BYTES]; /* x-weir-warning; filled before `ready`; "": none */
     weir_generation *generation; /* set by a worker before anything else knows it */
 
     weir_exchange *next_awake, *previous_awake; /* under the loop's lock */
@@ -186,6 +187,11 @@ void weir_exchange_stop(weir_exchange *exchange); /* any thread, lock not held: 
 bool weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
 bool weir_exchange_hold_tree(weir_exchange *exchange); /* before the body is parsed; false: the error is filled */
 void weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
+/* For the header and the log line; once a request. */
+void weir_exchange_warn(weir_exchange *exchange, const weir_unknown_fields *unknown);
+/* The fields of a body that no weir_openai_request is made of. */
+WEIR_MUST_CHECK weir_status weir_exchange_check_fields(weir_exchange *exchange, const json_t *root,
+                                                       weir_body body);
 /* What one key's requests call something, apart from what others call so: the same after a restart, in whatever order the keys are. */
 typedef struct weir_own_name {
     char salt[WEIR_SALT_BYTES + 24], name[WEIR_SESSION_NAME + 1]; /* salt "": none */
@@ -247,7 +253,13 @@ WEIR_MUST_CHECK weir_status weir_text_ids(weir_ids *ids, bool *given, const weir
 /* Ids of the field `prompt` or `messages`; *given: there is one of them. On failure the error is filled. */
 WEIR_MUST_CHECK weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root, bool *given,
                                                weir_api_error *error);
-/* Ids of a chat prompt; on failure the error is filled. *think: how the answer begins; may be NULL. */
+WEIR_MUST_CHECK weir_status weir_text_encode(weir_ids *ids, const weir_server *server,
+                                             const char *text, size_t n,
+                                             const weir_encode_options *options, const char *param,
+                                             weir_api_error *error);
+/* Whether the chat template's text depends on how much is to be thought. */
+bool weir_chat_reads_effort(const weir_server *server);
+/* Ids and text of a chat prompt; on failure the error is filled. */
 WEIR_MUST_CHECK weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const weir_openai_request *request,
                                              weir_buffer *text, weir_api_error *error);
 

@@ -115,6 +115,8 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
                                             .n_slots = info->n_slots,
                                             .window = info->window,
                                             .sampling = options->sampling,
+                                            .has_seed = options->has_seed,
+                                            .max_tokens = options->max_tokens,
                                             .truncate_middle = options->truncate_middle };
     server->thinks = weir_tokenizer_find(options->tokenizer, "<think>", 7) >= 0;
     weir_status status = WEIR_OK;

@@ -42,6 +42,8 @@ typedef struct weir_server_options {
     weir_reasoning_field reasoning_field;
     bool                 truncate_middle; /* of prompts that are too long, unless the request says otherwise */
     weir_sampling        sampling;              /* what a request that says nothing gets */
+    bool                 has_seed; /* `sampling.seed` too; false: another one each time */
+    int64_t              max_tokens; /* of chats that say nothing; 0: to the window's end */
     int                  log_fd;                  /* one JSON line per request; -1: none */
     /* the model */
     struct weir_ledger       *ledger; /* pays for connections, bodies and answers (account http); NULL: nothing is counted */
@@ -50,7 +52,7 @@ typedef struct weir_server_options {
     weir_states              *states; /* NULL: /v1/states answers 501 */
     weir_sessions            *carrier; /* of states; may be `sessions` */
     const weir_tokenizer     *tokenizer;
-    const weir_chat_template *chat;         /* NULL: /v1/chat/completions answers 501 */
+    const weir_chat_template *chat; /* NULL: /v1/chat/completions answers 400 */
     const char               *chat_problem; /* why there is none, for that answer; NULL: the model has no template */
 } weir_server_options;
 

@@ -82,6 +82,7 @@ static weir_status post_state(weir_exchange *x, const json_t *root, weir_buffer 
     const char *label = NULL;
     char       *metadata = NULL;
     bool        given = false;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE));
     weir_status status = read_label(&label, &metadata, root, &x->error);
     if (status == WEIR_OK) status = weir_text_ids(&ids, &given, x->server, root, &x->error);
     if (status == WEIR_OK) status = check_ids(x, &ids, given, "prompt", &x->error);
@@ -168,6 +169,7 @@ static weir_status query(weir_exchange *x, const json_t *root, weir_buffer *text
     states_owner own = states_owner_of(x);
     int64_t      most = 5;
     size_t       n = 0;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_QUERY));
     WEIR_TRY(weir_field_integer(root, "top_k", 1, MOST_FOUND, &most, &x->error));
     weir_state_hit *const hits = weir_memory_take((size_t)most * sizeof *hits);
     weir_states_question  question = { .most = (size_t)most, .accepts = states_may_see, .user = &own };
@@ -240,6 +242,7 @@ static weir_status post_merge(weir_exchange *x, const json_t *root, weir_buffer 
 {
     const char *label = NULL;
     char       *metadata = NULL;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_MERGE));
     weir_status status = read_label(&label, &metadata, root, &x->error);
     if (status == WEIR_OK) status = merge_named(x, root, label, metadata, text);
     free(metadata);

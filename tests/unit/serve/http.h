@@ -37,6 +37,16 @@ inline std::string read_text(int fd, const std::string &until = "")
     return text;
 }
 
+/* The next line that is written to a pipe. */
+inline std::string read_pipe(int fd)
+{
+    std::string   text;
+    char          byte = 0;
+    struct pollfd ready = { fd, POLLIN, 0 };
+    while (byte != '\n' && poll(&ready, 1, 20000) == 1 && read(fd, &byte, 1) == 1) text += byte;
+    return text;
+}
+
 /* Sends a request on a connection of its own, which the reply comes on. */
 inline int begin(int port, const std::string &method, const std::string &path, const std::string &more, const std::string &body)
 {
