@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/base/heap.h"
 #include "engine/schedule/documents.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
@@ -93,10 +94,10 @@ struct weir_exchange {
     int               key; /* index of the API key, -1: none */
     weir_buffer       body;
     size_t            length; /* Content-Length, 0: none or not known before */
-    weir_hold         tree; /* of the body as JSON, until the request is over */
     bool              checked, dispatched, chunked; /* MHD thread only */
 
     pthread_mutex_t        lock;
+    weir_heap             *heap; /* NULL: nothing was taken yet, or there was no room for one */
     struct MHD_Connection *mhd; /* NULL once the request is over */
     bool                   suspended, gone; /* gone: the client left or must be left */
     weir_ready             ready;
@@ -117,7 +118,9 @@ void           weir_exchange_wake(weir_exchange *exchange); /* lock held: the MH
 void           weir_exchange_leave(weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
 void           weir_exchange_stop(weir_exchange *exchange); /* any thread, lock not held: cancel its answer and say why */
 bool           weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
-bool           weir_exchange_hold_tree(weir_exchange *exchange); /* before the body is parsed; false: the error is filled */
+/* For weir_payer_set: its heap. All that the request causes is taken there, on whatever thread. */
+weir_payer    *weir_exchange_payer(weir_exchange *exchange); /* lock not held */
+void           weir_exchange_run(weir_exchange *exchange); /* the route, with that payer */
 void           weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
 /* What one key's requests call something, apart from what others call so: the same after a restart, in whatever order the keys are. */
 typedef struct weir_own_name {

@@ -93,17 +93,17 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     (void)given_values;
     WEIR_TRY(want_string(s, v));
     WEIR_TRY(weir_jinja_step(s, v.as.string->size * 8));
-    weir_hold hold = { 0 };
-    if (!weir_hold_take(&hold, weir_json_tree_bytes(v.as.string->bytes, v.as.string->size))) return WEIR_ENOMEM;
-    json_error_t      error;
-    json_t           *json = json_loadb(v.as.string->bytes, v.as.string->size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    weir_error        error = { 0 };
+    json_t           *json = NULL;
     weir_jinja_origin origin = WEIR_JINJA_TEMPLATE;
     for (size_t at = 0, end = 0; at < v.as.string->size; at = end)
         if (weir_jinja_string_origin(v.as.string, at, &end) != WEIR_JINJA_TEMPLATE) origin = WEIR_JINJA_USER;
-    const weir_status status =
-        json != NULL ? weir_jinja_from_json(s->arena, out, json, origin, true) : weir_jinja_fail(s, "from_json: %.100s", error.text);
+    weir_status status = weir_json_parse_within(&json, v.as.string->bytes, v.as.string->size,
+                                                "from_json", &weir_json_request, &error);
+    if (status == WEIR_EFORMAT) return weir_jinja_fail(s, "%.140s", error.text);
+    if (status != WEIR_OK) return status;
+    status = weir_jinja_from_json(s->arena, out, json, origin, true);
     json_decref(json);
-    weir_hold_give(&hold);
     return status;
 }
 
