@@ -251,17 +251,22 @@ static void set_limits(weir_job *job)
     job->row_peak = rows < job->row_limit ? (int32_t)rows : job->row_limit;
 }
 
-static weir_status no_memory(const weir_request *request, weir_error *error)
+static weir_status no_memory(const weir_service *service, const weir_request *request,
+                             weir_error *error)
 {
+    weir_ledger_state state = { 0 };
+    weir_ledger_read(service->ledger, &state);
+    const size_t cap = state.cap[WEIR_TIER_HOST], used = state.total[WEIR_TIER_HOST];
     return weir_error_set(error, WEIR_ENOMEM,
-                          "no memory for a request of %d tokens within memory.host now; try again",
-                          (int)request->n_prompt);
+                          "no room for a request of %d tokens now: %zu of %zu bytes left; try "
+                          "again, or raise memory.host",
+                          (int)request->n_prompt, cap > used ? cap - used : 0, cap);
 }
 
 static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request, weir_error *error)
 {
     weir_job *const job = weir_memory_take_zero(1, sizeof *job);
-    if (job == NULL) return no_memory(request, error);
+    if (job == NULL) return no_memory(service, request, error);
     job->service = service;
     job->request = *request;
     job->submitted_ns = weir_clock_ns();
@@ -278,14 +283,15 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
         (request->policy != NULL && job->request.policy == NULL) ||
         (request->cache_salt != NULL && job->request.cache_salt == NULL) ||
         (request->session != NULL && job->request.session == NULL))
-        status = no_memory(request, error);
+        status = no_memory(service, request, error);
     for (int32_t i = 0; status == WEIR_OK && i < request->n_choices; i++) {
         job->choices[i].job = job;
         job->choices[i].index = i;
         status = open_history(&job->choices[i], request, (size_t)service->info.n_vocab);
-        if (status != WEIR_OK) status = no_memory(request, error);
+        if (status != WEIR_OK) status = no_memory(service, request, error);
     }
-    if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK) status = no_memory(request, error);
+    if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK)
+        status = no_memory(service, request, error);
     if (status == WEIR_OK) status = weir_job_open_keeping(job, error);
     if (status == WEIR_OK) status = weir_job_check_room(job, error);
     job->choice_bytes = weir_service_kv_bytes(&service->info, job->row_peak);
