@@ -161,7 +161,7 @@ static int open_and_serve(const weir_config *config, const keys *k)
     return code;
 }
 
-/* What libraries allocate shall go back when it is freed: few arenas, large blocks always mapped. */
+/* What libraries allocate goes back when it is freed: few arenas, large blocks always mapped. */
 static void tighten_malloc(void)
 {
     enum { ARENAS = 2, MAPPED_BYTES = 128 << 10 };
