@@ -59,7 +59,8 @@ static void *begin(weir_block *block, weir_payer *payer, size_t cost)
 void *weir_memory_take(size_t bytes)
 {
     size_t cost;
-    if (current != NULL && current->heap != NULL) return weir_heap_take(current->heap, bytes, false);
+    if (current != NULL && current->heap != NULL)
+        return weir_heap_take(current->heap, bytes, false);
     if (!cost_of(&cost, bytes)) return NULL;
     if (current != NULL && !current->charge(current, cost)) return NULL;
     return begin(malloc(sizeof(weir_block) + bytes), current, cost);

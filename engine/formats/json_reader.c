@@ -1,5 +1,5 @@
-/* engine/formats/json_reader.c - text into jansson's values. jansson's own reader has no limits, and
- * writes past its buffer when memory runs out inside of a string (2.14). */
+/* engine/formats/json_reader.c - text into jansson's values. jansson's own reader has no limits,
+ * and runs past its buffer when memory ends inside of a string (2.14). */
 #include <locale.h>
 #include <math.h>
 #include <stdint.h>

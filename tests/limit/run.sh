@@ -6,6 +6,7 @@
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 (cd "$top" && bazel build //engine:serve)
-python3 "$top/tests/limit/limit.py" "$top/.bazel/bin/engine/cli/serve" --memory 64 --seconds "${1:-30}"
-python3 "$top/tests/limit/limit.py" "$top/.bazel/bin/engine/cli/serve" --memory 72 --disk 256 --seconds "${1:-30}"
-exec python3 "$top/tests/limit/resident.py" "$top/.bazel/bin/engine/cli/serve"
+serve=$top/.bazel/bin/engine/cli/serve
+python3 "$top/tests/limit/limit.py" "$serve" --memory 64 --seconds "${1:-30}"
+python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 256 --seconds "${1:-30}"
+exec python3 "$top/tests/limit/resident.py" "$serve"

@@ -1,4 +1,4 @@
-// Requests and answers at every point where memory can end: each says so, and leaves nothing behind.
+// Requests and answers at every point where memory can end: each says so, and nothing stays.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -33,11 +33,13 @@ const char *const chat =
     {"role":"user","content":"b","name":"n"},
     {"role":"assistant","reasoning_content":"r","tool_calls":[{"id":"1","function":{"name":"f",
      "arguments":"{\"a\":[{\"\\u0062\":1.5},[],null,\"\\u0041\"],\"c\":{\"d\":[1,2,3]}}"}},
-     {"function":{"name":"g","arguments":{"x":[1,[2]]}}},{"function":{"name":"h","arguments":"no"}}]},
+     {"function":{"name":"g","arguments":{"x":[1,[2]]}}},
+     {"function":{"name":"h","arguments":"no"}}]},
     {"role":"tool","tool_call_id":"1","content":"c"}],
     "tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object",
      "properties":{"a":{"type":"string"}}}}}],"logit_bias":{"5":1,"6":-2},"stop":["x","y"],
-    "cache_salt":"s","session":"t","kv_policy":"h2o","chat_template_kwargs":{"enable_thinking":true}})";
+    "cache_salt":"s","session":"t","kv_policy":"h2o",
+    "chat_template_kwargs":{"enable_thinking":true}})";
 
 weir_request_limits limits()
 {
