@@ -136,7 +136,7 @@ static bool dispatch(weir_connection *c)
     if (x->route->by_worker)
         weir_workers_add(&c->server->workers, x, WEIR_WORK_START);
     else
-        x->route->run(x);
+        weir_exchange_run(x);
     return true;
 }
 

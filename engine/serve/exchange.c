@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
-#include "engine/formats/json.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
@@ -105,11 +104,22 @@ void weir_exchange_drop_body(weir_exchange *x)
     weir_buffer_free(&x->body);
 }
 
-bool weir_exchange_hold_tree(weir_exchange *x)
+/* Opened when first needed: most requests that are refused by their head take nothing. */
+weir_payer *weir_exchange_payer(weir_exchange *x)
 {
-    if (x->body.size == 0 || weir_hold_take(&x->tree, weir_json_tree_bytes(x->body.data, x->body.size))) return true;
-    weir_api_from_status(&x->error, WEIR_ENOMEM, NULL);
-    return false;
+    weir_payer *const payer = &x->server->payer.payer;
+    (void)pthread_mutex_lock(&x->lock);
+    if (x->heap == NULL) x->heap = weir_heap_open(payer);
+    weir_heap *const heap = x->heap;
+    (void)pthread_mutex_unlock(&x->lock);
+    return heap != NULL ? weir_heap_payer(heap) : payer;
+}
+
+void weir_exchange_run(weir_exchange *x)
+{
+    weir_payer *const before = weir_payer_set(weir_exchange_payer(x));
+    x->route->run(x);
+    (void)weir_payer_set(before);
 }
 
 void weir_exchange_destroy(weir_exchange *x)
@@ -120,9 +130,9 @@ void weir_exchange_destroy(weir_exchange *x)
     write_log_line(x);
     if (x->generation != NULL) weir_generation_free(x->generation);
     weir_exchange_drop_body(x);
-    weir_hold_give(&x->tree);
     weir_buffer_free(&x->reply);
     weir_buffer_free(&x->unknown);
+    weir_heap_close(x->heap);
     (void)pthread_mutex_destroy(&x->lock);
     weir_memory_give(x);
     atomic_fetch_sub(&server->n_exchanges, 1);
@@ -167,7 +177,10 @@ bool weir_exchange_charge(weir_exchange *x, size_t n)
     weir_server *const server = x->server;
     const size_t       before = x->body.capacity;
     if (x->body.size + n + 1 > before && atomic_load(&server->body_bytes) + n > (size_t)server->options.body_memory_limit) return false;
-    if (weir_buffer_reserve(&x->body, n) != WEIR_OK) return false;
+    weir_payer *const payer = weir_payer_set(weir_exchange_payer(x));
+    const weir_status status = weir_buffer_reserve(&x->body, n);
+    (void)weir_payer_set(payer);
+    if (status != WEIR_OK) return false;
     atomic_fetch_add(&server->body_bytes, x->body.capacity - before);
     return true;
 }

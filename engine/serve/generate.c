@@ -156,7 +156,6 @@ static weir_status make_answers(weir_generation *g)
 static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
-    if (!weir_exchange_hold_tree(x)) return WEIR_ENOMEM;
     WEIR_TRY(
         weir_openai_request_read(&g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size, &x->server->limits, error));
     weir_exchange_drop_body(x);

@@ -92,7 +92,8 @@ static bool on_event(void *user, const weir_event *event)
     weir_prompt *const     prompt = user;
     weir_generation *const g = prompt->generation;
     weir_exchange *const   x = g->exchange;
-    weir_payer *const      before = weir_payer_set(&x->server->payer.payer); /* the engine thread has none */
+    weir_payer *const      before =
+        weir_payer_set(weir_exchange_payer(x)); /* the engine thread has none */
     (void)pthread_mutex_lock(&x->lock);
     const bool go_on = take_event(g, prompt, event);
     const bool over = weir_generation_is_over(g);

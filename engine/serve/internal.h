@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <sys/uio.h>
 
+#include "engine/base/heap.h"
 #include "engine/schedule/documents.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
@@ -153,10 +154,10 @@ struct weir_exchange {
     int64_t           start_ns;
     int               key; /* index of the API key, -1: none */
     weir_buffer       body;
-    weir_hold         tree; /* of the body as JSON, until the request is over */
     char              cors[WEIR_ACCESS_ORIGIN]; /* the listed origin that asks; "": none */
 
     pthread_mutex_t  lock;
+    weir_heap       *heap; /* NULL: nothing was taken yet, or there was no room for one */
     bool             attached; /* a connection waits for it */
     bool             gone; /* the client left or must be left */
     weir_ready       ready;
@@ -185,13 +186,15 @@ void weir_exchange_wake(weir_exchange *exchange); /* lock held: the HTTP thread 
 void weir_exchange_leave(weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
 void weir_exchange_stop(weir_exchange *exchange); /* any thread, lock not held: cancel its answer and say why */
 bool weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
-bool weir_exchange_hold_tree(weir_exchange *exchange); /* before the body is parsed; false: the error is filled */
 void weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
 /* For the header and the log line; once a request. */
 void weir_exchange_warn(weir_exchange *exchange, const weir_unknown_fields *unknown);
 /* The fields of a body that no weir_openai_request is made of. */
 WEIR_MUST_CHECK weir_status weir_exchange_check_fields(weir_exchange *exchange, const json_t *root,
                                                        weir_body body);
+/* For weir_payer_set: its heap. All that the request causes is taken there, on whatever thread. */
+weir_payer    *weir_exchange_payer(weir_exchange *exchange); /* lock not held */
+void           weir_exchange_run(weir_exchange *exchange); /* the route, with that payer */
 /* What one key's requests call something, apart from what others call so: the same after a restart, in whatever order the keys are. */
 typedef struct weir_own_name {
     char salt[WEIR_SALT_BYTES + 24], name[WEIR_SESSION_NAME + 1]; /* salt "": none */

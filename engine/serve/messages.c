@@ -57,15 +57,18 @@ static weir_status read_content(json_t **out, const json_t *content, const char 
     return status;
 }
 
-/* Arguments are JSON text on the wire; templates walk through them. Text that is no object stays text. */
+/* Arguments are JSON text on the wire; templates walk through them. Text that is no object, or is
+ * past the limits of requests, stays text. NULL: no memory. */
 static json_t *read_arguments(const json_t *arguments)
 {
     if (json_is_object(arguments)) return json_deep_copy(arguments);
     if (!json_is_string(arguments)) return json_object();
-    weir_api_error ignored;
-    json_t        *object = NULL;
-    if (weir_json_read(&object, json_string_value(arguments), json_string_length(arguments), &ignored) == WEIR_OK) return object;
-    return json_stringn(json_string_value(arguments), json_string_length(arguments));
+    const char *const text = json_string_value(arguments);
+    const size_t      n = json_string_length(arguments);
+    weir_api_error    ignored;
+    json_t           *object = NULL;
+    const weir_status status = weir_json_read(&object, text, n, &ignored);
+    return status == WEIR_OK ? object : status == WEIR_ENOMEM ? NULL : json_stringn(text, n);
 }
 
 static weir_status read_tool_calls(json_t *message, const json_t *calls, const char *param, weir_api_error *error)

@@ -139,7 +139,7 @@ static weir_status add_stop(weir_stop_list *list, const json_t *text, weir_api_e
     const size_t length = json_string_length(text);
     if (length == 0 || length > WEIR_STOP_BYTES)
         return weir_api_bad(error, "stop", "a stop string must have 1 to %d bytes", WEIR_STOP_BYTES);
-    char *const copy = malloc(length);
+    char *const copy = weir_memory_take(length);
     if (copy == NULL) return out_of_memory(error);
     memcpy(copy, json_string_value(text), length);
     list->text[list->count] = copy;
@@ -234,7 +234,7 @@ static weir_status read_salt(weir_openai_request *request, const json_t *root, w
     WEIR_TRY(weir_field_text(root, "cache_salt", &salt, error));
     if (salt == NULL) return WEIR_OK;
     if (strlen(salt) > WEIR_SALT_BYTES) return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES);
-    request->cache_salt = strdup(salt);
+    request->cache_salt = weir_memory_text(salt);
     return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
 }
 
@@ -259,7 +259,7 @@ static weir_status read_policy(weir_openai_request *request, const json_t *root,
     WEIR_TRY(weir_field_text(root, "kv_policy_options", &list, error));
     if (name == NULL && list != NULL) return weir_api_bad(error, "kv_policy_options", "kv_policy_options needs kv_policy");
     if (name == NULL) return WEIR_OK;
-    request->policy = malloc(sizeof *request->policy);
+    request->policy = weir_memory_take(sizeof *request->policy);
     if (request->policy == NULL) return out_of_memory(error);
     if (weir_policy_options_default(request->policy, name, &why) != WEIR_OK) return weir_api_bad(error, "kv_policy", "%s", why.text);
     return list != NULL ? read_policy_options(request->policy, list, error) : WEIR_OK;
@@ -293,7 +293,7 @@ static weir_status read_session(weir_openai_request *request, const json_t *root
     const char *name = NULL;
     WEIR_TRY(weir_openai_session_name(root, "session", &name, error));
     if (name == NULL) return WEIR_OK;
-    request->session = strdup(name);
+    request->session = weir_memory_text(name);
     return request->session != NULL ? WEIR_OK : out_of_memory(error);
 }
 
@@ -306,7 +306,7 @@ static weir_status read_state(weir_openai_request *request, const json_t *root, 
     if (name[0] == '\0' || strlen(name) > WEIR_SESSION_CLIENT_NAME)
         return weir_api_bad(error, "state", "state must be the name of a state, 1 to %d bytes", (int)WEIR_SESSION_CLIENT_NAME);
     if (request->echo) return weir_api_bad(error, "state", "state and echo exclude each other: what was read before is not scored again");
-    request->state = strdup(name);
+    request->state = weir_memory_text(name);
     return request->state != NULL ? WEIR_OK : out_of_memory(error);
 }
 
@@ -415,10 +415,10 @@ void weir_openai_request_free(weir_openai_request *request)
     weir_openai_request_forget_prompt(request);
     weir_stop_list_free(&request->stop);
     weir_memory_give(request->bias);
-    free(request->cache_salt);
-    free(request->policy);
-    free(request->session);
-    free(request->state);
+    weir_memory_give(request->cache_salt);
+    weir_memory_give(request->policy);
+    weir_memory_give(request->session);
+    weir_memory_give(request->state);
     json_decref(request->tools);
     *request = (weir_openai_request){ 0 };
 }

@@ -101,7 +101,6 @@ static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const js
     const char *name = NULL;
     weir_buffer text = { 0 };
     weir_status status = need_sessions(x);
-    if (status == WEIR_OK && !weir_exchange_hold_tree(x)) status = WEIR_ENOMEM;
     if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) status = weir_openai_session_name(root, "name", &name, &x->error);
     if (status == WEIR_OK && name == NULL) status = weir_api_bad(&x->error, "name", "name is missing");

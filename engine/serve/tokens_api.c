@@ -121,8 +121,9 @@ void weir_tokens_encode(weir_exchange *x)
 {
     json_t     *root = NULL;
     weir_buffer text = { 0 };
-    weir_status status = weir_exchange_hold_tree(x) ? WEIR_OK : WEIR_ENOMEM;
-    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_status status =
+        weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_exchange_drop_body(x);
     if (status == WEIR_OK) status = tokenize(x, root, &text);
     json_decref(root);
     weir_reply_result(x, &text, status);
@@ -155,8 +156,9 @@ void weir_tokens_decode(weir_exchange *x)
 {
     json_t     *root = NULL;
     weir_buffer text = { 0 };
-    weir_status status = weir_exchange_hold_tree(x) ? WEIR_OK : WEIR_ENOMEM;
-    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_status status =
+        weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_exchange_drop_body(x);
     if (status == WEIR_OK) status = detokenize(x, root, &text);
     json_decref(root);
     weir_reply_result(x, &text, status);

@@ -54,8 +54,12 @@ static void serve_one(weir_workers *workers)
         (void)pthread_mutex_lock(&workers->lock);
         return;
     }
-    if ((work & WEIR_WORK_START) != 0 && is_wanted(exchange)) exchange->route->run(exchange);
-    if (work & WEIR_WORK_ADVANCE) weir_generation_advance(exchange);
+    if ((work & WEIR_WORK_START) != 0 && is_wanted(exchange)) weir_exchange_run(exchange);
+    if (work & WEIR_WORK_ADVANCE) {
+        (void)weir_payer_set(weir_exchange_payer(exchange));
+        weir_generation_advance(exchange);
+        (void)weir_payer_set(workers->payer);
+    }
     (void)pthread_mutex_lock(&workers->lock);
     exchange->worked_on = false;
     if (exchange->work != 0) enqueue(workers, exchange);

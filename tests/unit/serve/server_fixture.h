@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/formats/json.h"
 #include "engine/serve/server.h"
 #include "offload/ledger.h"
 #include "tests/unit/serve/http.h"
@@ -31,6 +32,8 @@ weir_server_options default_options()
 
 class Server : public testing::Test {
   protected:
+    static void SetUpTestSuite() { weir_json_use_memory(); } /* as in the program */
+
     void open(const weir_fake_options &fake, weir_server_options options = default_options())
     {
         weir_error  error = {};

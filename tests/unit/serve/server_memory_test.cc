@@ -1,4 +1,5 @@
 // The whole server in this process: what it takes, what it refuses for memory, and what it says of both.
+#include "engine/base/heap.h"
 #include "tests/unit/serve/server_fixture.h"
 
 namespace {
@@ -30,17 +31,41 @@ TEST_F(Server, ABodyInMemoryIsOnTheLedger)
     EXPECT_EQ(0u, http_bytes());
 }
 
-/* 1 MB of "[],[],..." would be over 100 MB of values. */
-TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefusedBeforeItIsParsed)
+/* 1 MB of "[],[],..." is over 50 MB of values. */
+TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefused)
 {
     open_within(16 << 20);
     std::string lists = "[]";
-    while (lists.size() < 250000) lists += ",[]";
+    while (lists.size() < 600000) lists += ",[]";
     const std::string reply = ask("/v1/chat/completions", "{\"messages\":[" + lists + "]}");
     EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply.substr(0, 300);
     EXPECT_NE(std::string::npos, reply.find("memory.host"));
-    EXPECT_LT(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
+    EXPECT_LE(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
     EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200")) << "others are served";
+}
+
+/* Commas and brackets that only appear when the escapes of a string are read. */
+TEST_F(Server, ArgumentsThatGrowPastTheBudgetAreRefusedHoweverTheyAreEscaped)
+{
+    open_within(16 << 20);
+    const auto arguments = [](const char *item, const char *comma, int n) {
+        std::string list = R"({\"a\":[)";
+        for (int i = 0; i < n; i++) list += (i > 0 ? comma : "") + std::string(item);
+        return R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[)"
+               R"({"function":{"name":"f","arguments":")" +
+               list + R"(]}"}}]},{"role":"user","content":"b"}]})";
+    };
+    for (const char *const item : { "{}", "\\u007b\\u007d", "\\u005b\\u005d" })
+        for (const char *const path : { "/tokenize", "/v1/chat/completions" }) {
+            const std::string reply = ask(path, arguments(item, "\\u002c", 200000));
+            EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << path << item << reply.substr(0, 300);
+            EXPECT_NE(std::string::npos, reply.find("memory.host")) << reply.substr(0, 300);
+            EXPECT_LE(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
+            EXPECT_EQ(0u, ask(path, arguments(item, "\\u002c", 100)).find("HTTP/1.1 200"));
+        }
+    for (int i = 0; i < 1000 && http_bytes() > 0; i++) (void)poll(nullptr, 0, 10);
+    EXPECT_EQ(0u, http_bytes());
+    EXPECT_EQ(0u, weir_heap_mapped(nullptr)) << "and nothing stays in the process";
 }
 
 /* The words of the failure itself need memory. */
