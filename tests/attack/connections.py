@@ -314,7 +314,8 @@ def promises(server):
 @case("connections: 60 half bodies of 500 KB each", memory=64)
 def half_bodies(server):
     fields = [JSON_TYPE, ("Content-Length", "600000")]
-    data = wire.head("POST", "/v1/completions", server.port, fields) + b'{"prompt":"' + b"a" * 500000
+    head = wire.head("POST", "/v1/completions", server.port, fields)
+    data = head + b'{"prompt":"' + b"a" * 500000
     socks = hold(server, 60, data)
     must(server.ask("GET", "/health").status == 200, "/health")
     for sock in socks:

@@ -94,13 +94,10 @@ def unread_stderr(start):
     server = start(stderr=subprocess.PIPE, settings=SETTINGS)
     try:
         (server.dir / "sessions").mkdir(exist_ok=True)
-        named(server)
-        server.post("/v1/sessions", {"name": "talk"})
-        for path in (server.dir / "sessions").iterdir():
-            path.write_bytes(b"damaged")
-        body = {**PROMPT, "max_tokens": 1, "session": "talk"}
-        for i in range(700):  # a warning each: the session cannot be restored
-            reply = server.post("/v1/completions", {**body, "cache_salt": str(i)}, seconds=5)
+        body = {**PROMPT, "max_tokens": 1}
+        for i in range(700):  # a warning of 150 bytes each: the session is damaged
+            (server.dir / "sessions" / f"bad{i}.session").write_bytes(b"damaged")
+            reply = server.post("/v1/completions", {**body, "session": f"bad{i}"}, seconds=5)
             must(reply.status == 200, f"completion {i}: {reply.status}")
         server.check()
         server.stop()

@@ -86,7 +86,8 @@ class Server:
 
     def fields(self, fields=()):
         has = any(name.lower() == "authorization" for name, _ in fields)
-        return [*fields, *([("Authorization", "Bearer " + self.key)] if self.key and not has else [])]
+        key = [("Authorization", "Bearer " + self.key)] if self.key and not has else []
+        return [*fields, *key]
 
     def ask(self, method, path, body=None, fields=(), seconds=10.0, source=None):
         return wire.ask(self.port, method, path, body, self.fields(fields), seconds, source)
