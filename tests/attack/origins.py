@@ -156,6 +156,6 @@ def rebind(server, host):
 def hosts(server):
     for host in (b"127.0.0.1\0.evil.example", b"127.0.0.1.evil.example", b"localhost.evil.example",
                  b"evil.example:%d" % server.port, b"127.0.0.1@evil.example", b"[::1].evil.example",
-                 b"127.0.0.1 evil.example", b"2130706433", b"0x7f.1", b"", b"*", b"127.0.0.1:99999",
+                 b"127.0.0.1 evil.example", b"2130706433", b"0x7f.1", b"", b"*",
                  b"127.0.0.1:abc", b"localhost,evil.example"):
         rebind(server, host)

@@ -8,7 +8,7 @@ from clients import drip, health, hold, wait_closed
 PLACES = 24
 SETTINGS = (f"server.max_connections={PLACES}",)
 BODY = b'{"model":"weir-demo","prompt":"a","max_tokens":1}'
-SHORT_SECONDS = 10  # "short": with the default time-outs
+SHORT_SECONDS = 15  # a header_timeout of 10 s, and its last words
 
 
 def half_body(port):
