@@ -51,18 +51,22 @@ class Server:
             for number in (0, 1, 2) if closed else ():
                 os.close(number)
 
-        with open(self.dir / "stdout", "ab") as out, open(self.dir / "stderr", "ab") as err:
-            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL,
-                                            stdout=out if stdout is None else stdout,
-                                            stderr=err if stderr is None else stderr,
-                                            preexec_fn=prepare)
-        self.pid = self.process.pid
+        self.process = None
         try:
+            self.process = self.launch(arguments, prepare, stdout, stderr)
+            self.pid = self.process.pid
             self.wait_ready()
             self.baseline = self.used()
         except BaseException:
-            self.kill()
+            self.close()
             raise
+
+    def launch(self, arguments, prepare, stdout, stderr):
+        with open(self.dir / "stdout", "ab") as out, open(self.dir / "stderr", "ab") as err:
+            return subprocess.Popen(arguments, stdin=subprocess.DEVNULL,
+                                    stdout=out if stdout is None else stdout,
+                                    stderr=err if stderr is None else stderr,
+                                    preexec_fn=prepare)
 
     def wait_ready(self):
         until = time.monotonic() + 20
@@ -109,7 +113,7 @@ class Server:
         return field(self.pid, "VmRSS")
 
     def alive(self):
-        return self.process.poll() is None
+        return self.process is not None and self.process.poll() is None
 
     def check(self):
         """After an attack."""
