@@ -2,14 +2,30 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
+/* The chat page's files, one number a byte. They need no key: what the page asks for does. */
 static const unsigned char page[] = {
-#include "engine/serve/page_bytes.inc" /* page.html, one number a byte */
+#include "engine/serve/page_html.inc"
+};
+static const unsigned char script[] = {
+#include "engine/serve/page_js.inc"
+};
+static const unsigned char style[] = {
+#include "engine/serve/page_css.inc"
 };
 
 static void run_page(weir_exchange *x) { weir_reply_text(x, "text/html; charset=utf-8", page, sizeof page); }
+static void run_script(weir_exchange *x)
+{
+    weir_reply_text(x, "text/javascript; charset=utf-8", script, sizeof script);
+}
+static void run_style(weir_exchange *x)
+{
+    weir_reply_text(x, "text/css; charset=utf-8", style, sizeof style);
+}
 
 static void run_health(weir_exchange *x)
 {
@@ -19,11 +35,12 @@ static void run_health(weir_exchange *x)
 
 static void run_metrics(weir_exchange *x)
 {
-    const weir_server *const server = x->server;
-    weir_service_stats       stats = { 0 };
+    weir_server *const server = x->server;
+    weir_service_stats stats = { 0 };
     weir_service_stats_of(server->options.service, &stats);
     weir_ledger_state state = { 0 };
     if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
+    weir_metrics_set(&server->metrics.log_lines_dropped, weir_line_writer_dropped(server->log) + weir_log_dropped());
     weir_buffer       text = { 0 };
     const weir_status status = weir_metrics_write(&text, &server->metrics, &stats, weir_service_info_of(server->options.service), &state,
                                                   server->options.model_name, server->options.metrics_vllm);
@@ -67,6 +84,9 @@ static void run_models(weir_exchange *x)
     weir_json_key(&json, "data");
     weir_json_open(&json, '[');
     write_model(&json, x->server);
+    weir_json_close(&json, ']');
+    weir_json_key(&json, "models"); /* of Codex's list: without it that client refuses the answer */
+    weir_json_open(&json, '[');
     weir_json_close(&json, ']');
     weir_json_close(&json, '}');
     weir_reply_result(x, &text, json.status);
@@ -140,7 +160,9 @@ static void run_embeddings(weir_exchange *x)
 }
 
 static const weir_route routes[] = {
-    { "GET", "/", false, false, run_page },
+    { "GET", "/", true, false, run_page },
+    { "GET", "/page.js", true, false, run_script },
+    { "GET", "/page.css", true, false, run_style },
     { "GET", "/health", true, false, run_health },
     { "GET", "/metrics", false, false, run_metrics },
     { "GET", "/props", false, false, run_props },

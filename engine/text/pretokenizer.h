@@ -49,7 +49,7 @@ const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL:
 extern const char *const      weir_pretokenizer_names;                  /* the known ones, for an error's text */
 extern const char *const      weir_pattern_gpt2;
 
-/* Memory for matching, of one thread. Stays where it is between init and free. */
+/* For matching, of one thread, whose payer pays for what PCRE2 needs to backtrack. Not moved between init and free. */
 typedef struct weir_matcher {
     pcre2_match_data    *data;
     pcre2_match_context *context;
@@ -63,7 +63,7 @@ void                        weir_matcher_free(weir_matcher *matcher);
 typedef weir_status weir_piece_sink(void *context, const char *piece, size_t n);
 
 /* Calls sink for every piece of well-formed `text`, in order; stops at its first failure and returns that.
- * errors : EFULL (a pattern took more steps, memory or time than a sane one), the sink's */
+ * errors : EFULL (a pattern took more steps, memory or time than a sane one), ENOMEM, the sink's */
 WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, weir_matcher *matcher, const char *text, size_t n,
                                                   weir_piece_sink *sink, void *context, weir_error *error);
 
