@@ -16,20 +16,39 @@ void weir_process_begin(int argc, char **argv)
         fd = open("/dev/null", O_RDWR); /* the lowest free number */
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO) (void)close(fd);
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+        if (fcntl(i, F_GETFD) < 0) _exit(1); /* and nowhere to say why */
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     n_arguments = argc;
     arguments = argv;
 }
 
-bool weir_process_wipe(const char *secret)
+/* What follows `name` and, between spaces, '='; NULL: the text does not begin so. */
+static char *value_of(char *text, const char *name)
 {
-    const size_t n = strlen(secret);
-    bool         found = false;
-    for (int i = 1; i < n_arguments && n > 0; i++) {
-        const size_t length = strlen(arguments[i]);
-        char *const  end = length >= n ? arguments[i] + length - n : NULL;
-        if (end == NULL || strcmp(end, secret) != 0 || (end > arguments[i] && end[-1] != '=')) continue;
-        memset(end, 'x', n);
+    const size_t n = strlen(name);
+    if (strncmp(text, name, n) != 0) return NULL;
+    text += n + strspn(text + n, " \t");
+    return *text == '=' ? text + 1 : NULL;
+}
+
+/* The value that argument i gives to the option or the key, perhaps in the next one; NULL: none. */
+static char *secret_of(int i, const char *option, const char *key)
+{
+    char *const set = value_of(arguments[i], "--set");
+    char       *value = value_of(set != NULL ? set : arguments[i], key);
+    if (value == NULL) value = value_of(arguments[i], option);
+    if (value != NULL || i + 1 == n_arguments) return value;
+    return strcmp(arguments[i], option) == 0 ? arguments[i + 1] : NULL;
+}
+
+bool weir_process_wipe(const char *option, const char *key)
+{
+    bool found = false;
+    for (int i = 1; i < n_arguments; i++) {
+        char *const value = secret_of(i, option, key);
+        if (value == NULL || *value == '\0') continue;
+        memset(value, 'x', strlen(value));
         found = true;
     }
     return found;

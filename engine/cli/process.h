@@ -6,11 +6,13 @@
 extern "C" {
 #endif
 
-/* First thing in main: descriptors 0 to 2 are open, so that no file of ours gets their numbers and then lines of the log; no program that is run
- * from here gains privileges. argv is kept for weir_process_wipe. */
+/* First thing in main: descriptors 0 to 2 are open, so that no file of ours gets their numbers and
+ * then lines of the log, or the process ends with 1; no program that is run from here gains
+ * privileges. argv is kept for weir_process_wipe. */
 void weir_process_begin(int argc, char **argv);
-/* Overwrites the secret where an argument is or ends with it, as `ps` shows arguments. true: it was there. */
-bool weir_process_wipe(const char *secret);
+/* Overwrites the values of an option ("--api-key") and of a configuration key ("server.api_key")
+ * among the arguments, which `ps` shows. true: there was one. */
+bool weir_process_wipe(const char *option, const char *key);
 /* No core dump, and no other process of this user reads this one's memory: it holds keys. */
 void weir_process_hide(void);
 

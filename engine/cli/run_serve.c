@@ -88,14 +88,22 @@ static void on_signal(int number)
     (void)written;
 }
 
+/* false: errno says why. A program that nohup started does not end with its terminal. */
+static bool catch_hangup(const struct sigaction *action)
+{
+    struct sigaction now;
+    if (sigaction(SIGHUP, NULL, &now) != 0) return false;
+    return now.sa_handler == SIG_IGN || sigaction(SIGHUP, action, NULL) == 0;
+}
+
 static weir_status catch_signals(weir_error *error)
 {
     const struct sigaction action = { .sa_handler = on_signal };
-    if (pipe2(signal_pipe, O_CLOEXEC) != 0 || sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGINT, &action, NULL) != 0 ||
-        sigaction(SIGHUP, &action, NULL) != 0 ||
-        signal(SIGPIPE, SIG_IGN) == SIG_ERR)
-        return weir_error_set(error, WEIR_EIO, "signals cannot be caught: %s", strerror(errno));
-    return WEIR_OK;
+    bool                   good = pipe2(signal_pipe, O_CLOEXEC) == 0;
+    good = good && sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0;
+    good = good && catch_hangup(&action) && signal(SIGPIPE, SIG_IGN) != SIG_ERR;
+    if (good) return WEIR_OK;
+    return weir_error_set(error, WEIR_EIO, "signals cannot be caught: %s", strerror(errno));
 }
 
 static int wait_for_signal(void)

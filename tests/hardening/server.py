@@ -39,14 +39,16 @@ def free_port():
 
 
 class Server:
-    def __init__(self, program, folder, sandbox):
+    def __init__(self, program, folder, sandbox, arguments=(), **how):
+        """`how`: as of Popen, env and preexec_fn."""
         self.port = free_port()
         self.log = f"{folder}/err"
         os.mkdir(f"{folder}/pages")
         settings = [f"server.port={self.port}", f"server.sandbox={sandbox}", f"sessions.dir={folder}/sessions", f"states.dir={folder}/states",
                     "memory.host=80MiB", "memory.disk=256MiB", f"memory.disk_dir={folder}/pages"]
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen([program] + [word for s in settings for word in ("--set", s)], stdout=subprocess.DEVNULL, stderr=log)
+            words = [program, *arguments] + [word for s in settings for word in ("--set", s)]
+            self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log, **how)
 
     def started(self):
         for _ in range(300):
@@ -139,8 +141,7 @@ def main():
                 for what, answer in requests(server):
                     tell(answer, f"{mode}: {what}")
                 pid = server.process.pid
-                if boxed:
-                    tell(every_thread(pid, "NoNewPrivs", "1"), f"{mode}: a thread can gain privileges")
+                tell(every_thread(pid, "NoNewPrivs", "1"), f"{mode}: a thread can gain privileges")
                 tell(every_thread(pid, "Seccomp", "2") == (mode == "strict"), f"{mode}: the filter of system calls")
                 with open(f"/proc/{pid}/maps") as maps:
                     bad = spoiled_mappings(maps)

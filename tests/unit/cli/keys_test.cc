@@ -1,9 +1,13 @@
 // API keys from a file, the environment and the configuration.
 #include "engine/cli/keys.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -73,15 +77,32 @@ TEST_F(Keys, TheEnvironmentAndTheConfigurationCountToo)
 
 TEST_F(Keys, ThoseOnTheCommandLineAreOverwritten)
 {
-    char  program[] = "serve", option[] = "--api-key", key[] = "sk-1", set[] = "--set", pair[] = "server.api_key=sk-1", other[] = "task-1";
-    char *argv[] = { program, option, key, set, pair, other, nullptr };
-    weir_process_begin(6, argv);
-    EXPECT_TRUE(weir_process_wipe("sk-1"));
-    EXPECT_STREQ("xxxx", key);
-    EXPECT_STREQ("server.api_key=xxxx", pair);
-    EXPECT_STREQ("task-1", other);
-    EXPECT_FALSE(weir_process_wipe("sk-1"));
-    EXPECT_FALSE(weir_process_wipe(""));
+    const struct {
+        const char *written, *left;
+    } arguments[] = {
+        { "serve", "serve" },
+        { "--api-key", "--api-key" },
+        { "sk-1", "xxxx" },
+        { "--api-key=sk-2", "--api-key=xxxx" },
+        { "--set", "--set" },
+        { "server.api_key=\"sk-3\"", "server.api_key=xxxxxx" },
+        { "--set", "--set" },
+        { "server.api_key = 'sk-4'", "server.api_key =xxxxxxx" },
+        { "--set=server.api_key=sk-5", "--set=server.api_key=xxxx" },
+        { "--api-key-file", "--api-key-file" },
+        { "sk-1", "sk-1" },
+        { "server.api_key_file=sk-1", "server.api_key_file=sk-1" },
+        { "--api-key", "--api-key" },
+    };
+    std::vector<std::string> texts;
+    std::vector<char *>      argv;
+    for (const auto &argument : arguments) texts.emplace_back(argument.written);
+    for (std::string &text : texts) argv.push_back(text.data());
+    weir_process_begin(static_cast<int>(argv.size()), argv.data());
+    EXPECT_TRUE(weir_process_wipe("--api-key", "server.api_key"));
+    for (size_t i = 0; i < texts.size(); i++) EXPECT_EQ(arguments[i].left, texts[i]);
+    EXPECT_FALSE(weir_process_wipe("--model", "model.path"));
+    weir_process_begin(0, nullptr); /* which are gone */
 }
 
 TEST_F(Keys, AProcessWithKeysDumpsNoCore)
@@ -91,6 +112,32 @@ TEST_F(Keys, AProcessWithKeysDumpsNoCore)
     ASSERT_EQ(0, getrlimit(RLIMIT_CORE, &limit));
     EXPECT_EQ(0u, limit.rlim_cur);
     EXPECT_EQ(0u, limit.rlim_max);
+    EXPECT_EQ(0, prctl(PR_GET_DUMPABLE)) << "a pipe of core_pattern ignores the limit";
+}
+
+/* In a child, which ends without a word where it would go on with an open gap. */
+int begin_without(int closed, rlim_t n_files)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        char                name[] = "serve", *argv[] = { name };
+        const struct rlimit limit = { n_files, n_files };
+        (void)close(closed);
+        if (n_files > 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(9);
+        weir_process_begin(1, argv);
+        _exit(fcntl(closed, F_GETFD) >= 0 ? 0 : 8);
+    }
+    int status = -1;
+    EXPECT_EQ(child, waitpid(child, &status, 0));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Process, GoesOnWithDescriptors0To2OnlyOrEnds)
+{
+    EXPECT_EQ(0, begin_without(0, 0));
+    EXPECT_EQ(0, begin_without(1, 0));
+    EXPECT_EQ(0, begin_without(2, 0));
+    EXPECT_EQ(1, begin_without(2, 2)) << "/dev/null cannot be opened";
 }
 
 TEST(Files, ArePrivate)
