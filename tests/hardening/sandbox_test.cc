@@ -74,6 +74,12 @@ int errno_of(long result) { return result >= 0 ? 0 : errno; }
 
 const std::string own_folder = make_folder("own");
 
+void *own_page()
+{
+    const int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    return mmap(nullptr, 4096, rights, flags, -1, 0);
+}
+
 struct Call {
     const char          *name;
     std::function<int()> attempt; /* 0, or errno */
@@ -128,18 +134,23 @@ const Call calls[] = {
       EPERM },
     { "MakeMemoryWritableAndExecutable",
       [] {
-          void *const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-          return errno_of(mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC));
+          const int rights = PROT_READ | PROT_WRITE;
+          return errno_of(mprotect(own_page(), 4096, rights | PROT_EXEC));
       },
       0, EPERM },
     { "MakeMemoryExecutable",
       [] {
-          void *const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-          return errno_of(mprotect(page, 4096, PROT_READ | PROT_EXEC));
+          const int rights = PROT_READ | PROT_EXEC;
+          return errno_of(mprotect(own_page(), 4096, rights));
       },
       0, 0 },
     { "SignalAnotherProcess", [] { return errno_of(kill(getppid(), 0)); }, EPERM, EPERM },
-    { "SignalAThreadOfAnotherProcess", [] { return errno_of(syscall(SYS_tgkill, getppid(), getppid(), 0)); }, EPERM, EPERM },
+    { "SignalAThreadOfAnotherProcess",
+      [] {
+          const pid_t parent = getppid();
+          return errno_of(syscall(SYS_tgkill, parent, parent, 0));
+      },
+      EPERM, EPERM },
     { "SignalItself", [] { return errno_of(syscall(SYS_tgkill, getpid(), gettid(), 0)); }, 0, 0 },
     { "LimitAnotherProcess",
       [] {
