@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "engine/base/log.h"
+#include "engine/base/machine_memory.h"
 #include "engine/base/memory.h"
 #include "engine/engine_internal.h"
 
@@ -77,8 +78,8 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
                            .has_device = engine->device != NULL };
 }
 
-/* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
-static weir_status prepare(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
+weir_status weir_engine_read(weir_engine *engine, const weir_engine_options *options,
+                             weir_kv_spec *spec, weir_error *error)
 {
     WEIR_TRY(weir_engine_open_model(engine, options, error));
     WEIR_TRY(weir_engine_open_text(engine, error));
@@ -90,22 +91,54 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
     spec->evicts = weir_policies_are_there(&engine->policies);
     engine->policies.service.shape.hides_mass = !weir_model_shows_mass(engine->model, spec->formats, spec->sinks);
-    const weir_plan_parts parts = { .config = &engine->config,
-                                    .model = engine->model,
-                                    .stream = engine->stream,
-                                    .spec = spec,
-                                    .formats = &engine->kv_choice,
-                                    .policies = &engine->policies,
-                                    .cap = weir_ledger_cap(engine->ledger, WEIR_TIER_HOST),
-                                    .device_cap = weir_ledger_cap(engine->ledger, WEIR_TIER_DEVICE),
-                                    .device = engine->device,
-                                    .device_why = engine->device_why,
-                                    .tokenizer = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER),
-                                    .packs = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS),
-                                    .other = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER),
-                                    .with_service = options->with_service,
-                                    .with_server = options->with_server };
-    WEIR_TRY(weir_plan_make(&engine->plan, &parts, error));
+    return WEIR_OK;
+}
+
+weir_plan_parts weir_engine_plan_parts(const weir_engine         *engine,
+                                       const weir_engine_options *options, const weir_kv_spec *spec)
+{
+    const weir_ledger *const ledger = engine->ledger;
+    const weir_tier          host = WEIR_TIER_HOST;
+    return (weir_plan_parts){ .config = &engine->config,
+                              .model = engine->model,
+                              .stream = engine->stream,
+                              .spec = spec,
+                              .formats = &engine->kv_choice,
+                              .policies = &engine->policies,
+                              .cap = weir_ledger_cap(ledger, host),
+                              .device_cap = weir_ledger_cap(ledger, WEIR_TIER_DEVICE),
+                              .device = engine->device,
+                              .device_why = engine->device_why,
+                              .tokenizer = weir_ledger_used(ledger, host, WEIR_ACCOUNT_TOKENIZER),
+                              .packs = weir_ledger_used(ledger, host, WEIR_ACCOUNT_PACKS),
+                              .other = weir_ledger_used(ledger, host, WEIR_ACCOUNT_OTHER),
+                              .with_service = options->with_service,
+                              .with_server = options->with_server };
+}
+
+/* More than there is would be swapped out, or end in the kernel's out-of-memory killer. */
+static void warn_of_limit(const weir_config *config)
+{
+    const size_t cap = weir_plan_cap(config), machine = weir_machine_memory_total("");
+    const double mib = 1024.0 * 1024.0;
+    if (cap <= machine) return;
+    weir_log(WEIR_LOG_WARNING,
+             "%s is %.1f MiB, more than the %.1f MiB that this machine or its control group has: "
+             "the system may end the process before the limit is reached",
+             config->memory.host > 0 ? "memory.host" : "the memory found free", (double)cap / mib,
+             (double)machine / mib);
+}
+
+/* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
+static weir_status prepare(weir_engine *engine, const weir_engine_options *options,
+                           weir_kv_spec *spec, weir_error *error)
+{
+    warn_of_limit(options->config);
+    weir_status status = weir_engine_read(engine, options, spec, error);
+    if (status != WEIR_OK) return weir_plan_say_least(options, status, error);
+    const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
+    status = weir_plan_make(&engine->plan, &parts, error);
+    if (status != WEIR_OK) return weir_plan_say_least(options, status, error);
     engine->plan.f32_activations = engine->f32_activations;
     name_model(engine);
     spec->n_pages = engine->plan.kv_pages;
