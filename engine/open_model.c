@@ -175,7 +175,8 @@ static weir_status open_text(weir_engine *engine, weir_error *error)
     return open_chat(engine, error);
 }
 
-/* Runs `open` with the account as payer. A refusal looks like missing memory to it; the ledger's arithmetic is the better text. */
+/* Runs `open` with the account as payer. A refusal looks like missing memory to it, which may say
+ * what the memory was for (a file); the ledger's arithmetic says the rest. */
 static weir_status paid_by(weir_engine *engine, weir_account account, weir_ledger_payer *payer,
                            weir_status (*open)(weir_engine *engine, weir_error *error), weir_error *error)
 {
@@ -186,7 +187,11 @@ static weir_status paid_by(weir_engine *engine, weir_account account, weir_ledge
     (void)weir_payer_set(before);
     payer->refused = NULL;
     if (status != WEIR_ENOMEM || refused.code != WEIR_EFULL) return status;
-    return weir_error_set(error, WEIR_EFULL, "the plan does not fit: %s", refused.text);
+    const bool says_what = error != NULL && error->code == WEIR_ENOMEM && error->text[0] != '\0';
+    char       what[600];
+    (void)snprintf(what, sizeof what, "%.590s%s", says_what ? error->text : "",
+                   says_what ? "; " : "");
+    return weir_error_set(error, WEIR_EFULL, "%sthe plan does not fit: %s", what, refused.text);
 }
 
 weir_status weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error)

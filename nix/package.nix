@@ -1,8 +1,8 @@
 # Weir with tools and libraries of nixpkgs; see ../flake.nix. On Debian, nix/default.nix builds with those of the host.
-{ lib, llvmPackages_19, bazel, jdk17_headless, oneDNN, libmicrohttpd, jansson, tomlplusplus, pcre2, utf8proc, xxHash, zstd, gtest, gbenchmark
+{ lib, llvmPackages_19, bazel, jdk17_headless, oneDNN, jansson, tomlplusplus, pcre2, utf8proc, xxHash, zstd, gtest, gbenchmark
 , cudaPackages ? null, cudaSupport ? false, src ? ../. }:
 let
-  libraries = [ oneDNN libmicrohttpd jansson tomlplusplus pcre2 utf8proc xxHash zstd gtest gbenchmark ];
+  libraries = [ oneDNN jansson tomlplusplus pcre2 utf8proc xxHash zstd gtest gbenchmark ];
   mode = if cudaSupport then "gpu" else "cpu";
 in
 llvmPackages_19.stdenv.mkDerivation {

@@ -16,7 +16,6 @@ _LAYERS = [
 # Libraries of the system that one folder hides from all others.
 _HIDDEN = {
     "dnnl": ["kernels/onednn"],
-    "microhttpd": ["engine/serve"],
     "pcre2": ["engine/text"],
     "tomlplusplus": ["engine/config"],
     "utf8proc": ["engine/text"],

@@ -1,15 +1,11 @@
 #include "engine/base/memory.h"
 
-#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/block.h"
 #include "engine/base/checked.h"
-
-typedef struct header {
-    alignas(16) weir_payer *payer;
-    size_t charged;
-} header;
+#include "engine/base/heap.h"
 
 /* glibc: 8 bytes before each block, sizes in steps of 16, 32 at least. */
 enum { MALLOC_HEADER = 8, MALLOC_STEP = 16 };
@@ -22,6 +18,8 @@ weir_payer *weir_payer_set(weir_payer *payer)
     current = payer;
     return before;
 }
+
+weir_payer *weir_payer_get(void) { return current; }
 
 static bool charge_purse(weir_payer *payer, size_t bytes)
 {
@@ -44,43 +42,50 @@ void weir_purse_init(weir_purse *purse, size_t bytes)
 
 static bool cost_of(size_t *cost, size_t bytes)
 {
-    return weir_add_size(cost, bytes, sizeof(header) + MALLOC_HEADER) && weir_align_size(cost, *cost, MALLOC_STEP);
+    return weir_add_size(cost, bytes, sizeof(weir_block) + MALLOC_HEADER) &&
+           weir_align_size(cost, *cost, MALLOC_STEP);
 }
 
-static void *begin(header *block, weir_payer *payer, size_t cost)
+static void *begin(weir_block *block, weir_payer *payer, size_t cost)
 {
     if (block == NULL) {
         if (payer != NULL) payer->refund(payer, cost);
         return NULL;
     }
-    *block = (header){ .payer = payer, .charged = cost };
+    *block = (weir_block){ .payer = payer, .room = cost };
     return block + 1;
 }
 
 void *weir_memory_take(size_t bytes)
 {
     size_t cost;
-    if (!cost_of(&cost, bytes) || (current != NULL && !current->charge(current, cost))) return NULL;
-    return begin(malloc(sizeof(header) + bytes), current, cost);
+    if (current != NULL && current->heap != NULL)
+        return weir_heap_take(current->heap, bytes, false);
+    if (!cost_of(&cost, bytes)) return NULL;
+    if (current != NULL && !current->charge(current, cost)) return NULL;
+    return begin(malloc(sizeof(weir_block) + bytes), current, cost);
 }
 
 void *weir_memory_take_zero(size_t count, size_t size)
 {
     size_t bytes, cost;
-    if (!weir_mul_size(&bytes, count, size) || !cost_of(&cost, bytes)) return NULL;
+    if (!weir_mul_size(&bytes, count, size)) return NULL;
+    if (current != NULL && current->heap != NULL) return weir_heap_take(current->heap, bytes, true);
+    if (!cost_of(&cost, bytes)) return NULL;
     if (current != NULL && !current->charge(current, cost)) return NULL;
-    return begin(calloc(1, sizeof(header) + bytes), current, cost);
+    return begin(calloc(1, sizeof(weir_block) + bytes), current, cost);
 }
 
 void *weir_memory_resize(void *memory, size_t bytes)
 {
     if (memory == NULL) return weir_memory_take(bytes);
-    header *const     old = (header *)memory - 1;
+    weir_block *const old = (weir_block *)memory - 1;
     weir_payer *const payer = old->payer;
-    const size_t      before = old->charged;
+    const size_t      before = old->room;
     size_t            cost;
+    if (payer != NULL && payer->heap != NULL) return weir_heap_resize(payer->heap, memory, bytes);
     if (!cost_of(&cost, bytes) || (payer != NULL && !payer->charge(payer, cost))) return NULL;
-    void *const grown = begin(realloc(old, sizeof(header) + bytes), payer, cost);
+    void *const grown = begin(realloc(old, sizeof(weir_block) + bytes), payer, cost);
     if (grown != NULL && payer != NULL) payer->refund(payer, before);
     return grown;
 }
@@ -96,9 +101,13 @@ char *weir_memory_text(const char *text)
 void weir_memory_give(void *memory)
 {
     if (memory == NULL) return;
-    header *const     block = (header *)memory - 1;
+    weir_block *const block = (weir_block *)memory - 1;
     weir_payer *const payer = block->payer;
-    const size_t      charged = block->charged;
+    const size_t      charged = block->room;
+    if (payer != NULL && payer->heap != NULL) {
+        weir_heap_give(payer->heap, memory);
+        return;
+    }
     free(block);
     if (payer != NULL) payer->refund(payer, charged);
 }

@@ -1,8 +1,10 @@
 /* engine/base/memory.h - memory that somebody pays for, where its size follows a request or a file.
  *
- * A thread has a payer, or none. The payer is asked before a block is taken; a block stays with the payer that it began with, whoever
- * resizes it or gives it back on whatever thread. A refusal looks like a machine without memory: NULL. Without a payer nothing is counted.
- * Counted is what malloc takes: the block, its header here and malloc's own, rounded as malloc rounds. */
+ * A thread has a payer, or none. The payer is asked before a block is taken; a block stays with the
+ * payer that it began with, whoever resizes it or gives it back on whatever thread. A refusal looks
+ * like a machine without memory: NULL. Without a payer nothing is counted. Blocks come from malloc,
+ * and counted is what malloc takes: the block, its header here and malloc's own, rounded as malloc
+ * rounds. A heap (heap.h) as payer gives blocks of its own and is charged for what it maps. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,15 +17,19 @@ extern "C" {
 typedef struct weir_payer {
     bool (*charge)(struct weir_payer *payer, size_t bytes); /* false: refused, nothing is charged */
     void (*refund)(struct weir_payer *payer, size_t bytes);
+    struct weir_heap *heap; /* where blocks come from, NULL: malloc */
 } weir_payer;
 
 /* The running thread's payer from now on, NULL: none. Returns the one before. */
 weir_payer *weir_payer_set(weir_payer *payer);
+weir_payer *weir_payer_get(void);
 
 /* 16-byte aligned; NULL when refused, when the system has none, or when the size does not fit. */
 void *weir_memory_take(size_t bytes);
 void *weir_memory_take_zero(size_t count, size_t size);
-void *weir_memory_resize(void *memory, size_t bytes); /* NULL: `memory` is as it was; both sizes are charged while it moves */
+/* NULL: `memory` is as it was. Both sizes are charged while it moves; of a heap's large blocks only
+ * the difference. */
+void *weir_memory_resize(void *memory, size_t bytes);
 char *weir_memory_text(const char *text);             /* a copy */
 void  weir_memory_give(void *memory);                 /* NULL-safe */
 

@@ -1,10 +1,11 @@
 #include "engine/cli/generate.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "engine/base/memory.h"
 #include "engine/cli/command.h"
 #include "engine/cli/open.h"
+#include "engine/formats/json.h"
 #include "engine/serve/kv_out.h"
 
 /* Prints tokens as text while they come. */
@@ -54,7 +55,9 @@ static json_t *kv_json(const weir_engine *engine, const weir_usage *usage)
     weir_json_open(&out, '{');
     weir_usage_kv_write(&out, weir_service_info_of(weir_engine_service(engine)), usage);
     weir_json_close(&out, '}');
-    json_t *const json = out.status == WEIR_OK ? json_loadb(text.data, text.size, 0, NULL) : NULL;
+    json_t *json = NULL;
+    if (out.status == WEIR_OK)
+        (void)weir_json_build(&json, NULL, text.data, text.size, &weir_json_request);
     weir_buffer_free(&text);
     return json;
 }
@@ -78,11 +81,12 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
     if (out != NULL && kv != NULL) (void)json_object_update(out, kv);
     json_decref(kv);
     if (out != NULL && more != NULL) (void)json_object_update(out, more);
-    char *const line = out != NULL ? json_dumps(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *const line =
+        out != NULL ? weir_json_text(out, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(out);
     if (line == NULL) return WEIR_EXIT_FAILED;
     const bool written = puts(line) >= 0 && fflush(stdout) == 0;
-    free(line);
+    weir_memory_give(line);
     if (!written) (void)fputs("weir: cannot write to stdout\n", stderr);
     return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }

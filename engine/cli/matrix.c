@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "engine/base/file.h"
+#include "engine/base/memory.h"
 #include "engine/eval/plot.h"
 #include "engine/formats/json.h"
 #include "engine/kv/formats.h"
@@ -196,9 +197,9 @@ static weir_status write_file(const weir_matrix *m, const char *name, const weir
 
 static weir_status add_line(weir_buffer *text, const json_t *result)
 {
-    char *const       line = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *const       line = weir_json_text(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
     const weir_status status = line != NULL ? weir_buffer_format(text, "%s\n", line) : WEIR_ENOMEM;
-    free(line);
+    weir_memory_give(line);
     return status;
 }
 

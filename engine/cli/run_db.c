@@ -1,12 +1,12 @@
 /* engine/cli/run_db.c - weir db create, list, delete: what needs no text. */
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cli/db.h"
+#include "engine/formats/json.h"
 
 static weir_status read_bits(int32_t *bits, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
 {
@@ -53,8 +53,11 @@ static weir_status add_metadata(json_t *line, weir_states *states, const weir_st
 {
     weir_buffer text = { 0 };
     weir_status status = weir_states_metadata(states, info, &text, error);
-    json_t     *metadata = status == WEIR_OK ? json_loadb(text.data, text.size, 0, NULL) : NULL;
-    if (status == WEIR_OK && (metadata == NULL || json_object_set_new(line, "metadata", metadata) != 0))
+    json_t     *metadata = NULL;
+    if (status == WEIR_OK)
+        status = weir_json_parse_within(&metadata, text.data, text.size, "metadata",
+                                        &weir_json_request, error);
+    if (status == WEIR_OK && json_object_set_new(line, "metadata", metadata) != 0)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for the metadata of %s", info->name);
     weir_buffer_free(&text);
     return status;
@@ -70,10 +73,10 @@ static weir_status print_json(weir_buffer *text, weir_states *states, const weir
                   info->has_vector, "source", source, "state_bits", (int)info->state_bits, "merged", info->is_merged);
     weir_status status = line != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a line");
     if (status == WEIR_OK && with_metadata) status = add_metadata(line, states, info, error);
-    char *const dump = status == WEIR_OK ? json_dumps(line, JSON_COMPACT) : NULL;
+    char *const dump = status == WEIR_OK ? weir_json_text(line, JSON_COMPACT) : NULL;
     if (status == WEIR_OK && (dump == NULL || weir_buffer_format(text, "%s\n", dump) != WEIR_OK))
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a line");
-    free(dump);
+    weir_memory_give(dump);
     json_decref(line);
     return status;
 }

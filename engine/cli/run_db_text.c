@@ -5,6 +5,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/log.h"
+#include "engine/base/memory.h"
 #include "engine/cli/db.h"
 #include "engine/cli/generate.h"
 #include "engine/cli/open.h"
@@ -48,14 +49,15 @@ static weir_status ingest_line(document *d, const char *line, size_t n, weir_err
     if (!json_is_string(text) || !json_is_string(label) || (object != NULL && !json_is_object(object)))
         status = weir_error_set(error, WEIR_EINVAL,
                                 "an object with the strings \"label\" and \"text\" is expected, and \"metadata\" as an object");
-    if (status == WEIR_OK && object != NULL && (metadata = json_dumps(object, JSON_COMPACT)) == NULL)
+    if (status == WEIR_OK && object != NULL &&
+        (metadata = weir_json_text(object, JSON_COMPACT)) == NULL)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for metadata");
     d->label = json_string_value(label);
     d->metadata = metadata;
     d->ids.count = 0;
     if (status == WEIR_OK) status = weir_prompt_from_text(&d->ids, d->engine, json_string_value(text), error);
     if (status == WEIR_OK) status = ingest(d, error);
-    free(metadata);
+    weir_memory_give(metadata);
     json_decref(root);
     return status;
 }

@@ -1,6 +1,7 @@
 /* engine/cli/run_serve.c - weir serve: load, listen, drain on SIGTERM or Ctrl-C, end at once on the second. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,11 @@ static weir_server_options server_options(const weir_config *config, const weir_
                                   .n_keys = k->n,
                                   .body_limit = config->server.body_limit,
                                   .header_limit = config->server.header_limit,
+                                  .allowed_hosts = config->server.allowed_hosts,
+                                  .allowed_origins = config->server.allowed_origins,
                                   .max_connections = config->server.max_connections,
+                                  .connections_per_address = config->server.connections_per_address,
+                                  .header_timeout_ms = config->server.header_timeout_ms,
                                   .read_timeout_ms = config->server.read_timeout_ms,
                                   .write_timeout_ms = config->server.write_timeout_ms,
                                   .ping_ms = config->server.ping_ms,
@@ -64,6 +69,8 @@ static weir_server_options server_options(const weir_config *config, const weir_
                                   .truncate_middle = strcmp(config->server.on_overflow, "truncate_middle") == 0,
                                   .reasoning_field = reasoning_field(config->server.reasoning_field),
                                   .sampling = weir_sampling_of(config),
+                                  .has_seed = config->sampling.seed >= 0,
+                                  .max_tokens = config->sampling.max_tokens,
                                   .log_fd = STDOUT_FILENO,
                                   .ledger = weir_engine_ledger(engine),
                                   .service = weir_engine_service(engine),
@@ -160,12 +167,22 @@ static int open_and_serve(const weir_config *config, const keys *k)
     return code;
 }
 
+/* What libraries allocate goes back when it is freed: few arenas, large blocks always mapped. */
+static void tighten_malloc(void)
+{
+    enum { ARENAS = 2, MAPPED_BYTES = 128 << 10 };
+    (void)mallopt(M_ARENA_MAX, ARENAS);
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+    (void)mallopt(M_TRIM_THRESHOLD, MAPPED_BYTES);
+}
+
 int weir_run_serve(const weir_arguments *arguments)
 {
     weir_error  error = { 0 };
     static keys k;
     if (weir_argument_given(arguments, "plan")) return weir_print_plan(&arguments->config, false);
     if (weir_argument_given(arguments, "explain")) return weir_run_explain(&arguments->config);
+    tighten_malloc();
     const weir_status status = read_keys(&k, &arguments->config, &error);
     const int         code = status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);
     weir_buffer_free(&k.text);

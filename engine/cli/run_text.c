@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/cli/open.h"
 #include "engine/cli/prompt.h"
 #include "engine/formats/json.h"
@@ -28,10 +29,10 @@ static weir_status print_line(const weir_tokenizer *tokenizer, const char *line,
     json_t *const list = json_array();
     for (size_t i = 0; i < ids.count; i++) (void)json_array_append_new(list, json_integer(ids.data[i]));
     json_t *const out = json_pack("{s:o, s:s%}", "ids", list, "text", text.data != NULL ? text.data : "", text.size);
-    char *const   dumped = out != NULL ? json_dumps(out, JSON_COMPACT) : NULL;
+    char *const dumped = out != NULL ? weir_json_text(out, JSON_COMPACT) : NULL;
     json_decref(out);
     if (status == WEIR_OK && (dumped == NULL || puts(dumped) < 0)) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
-    free(dumped);
+    weir_memory_give(dumped);
     weir_buffer_free(&text);
     weir_ids_free(&ids);
     return status;

@@ -173,7 +173,11 @@ static weir_status write_weights(const weights *w, const char *path, weir_error 
         const tensor *const t = &w->tensors[i];
         const size_t        bytes = (size_t)((t->rows > 0 ? t->rows : 1) * t->columns) * sizeof(float);
         char                shape[64];
-        (void)snprintf(shape, sizeof shape, t->rows > 0 ? "%lld,%lld" : "%2$lld", (long long)t->rows, (long long)t->columns);
+        if (t->rows > 0)
+            (void)snprintf(shape, sizeof shape, "%lld,%lld", (long long)t->rows,
+                           (long long)t->columns);
+        else
+            (void)snprintf(shape, sizeof shape, "%lld", (long long)t->columns);
         status = weir_buffer_format(&header, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", i > 0 ? "," : "",
                                     t->name, shape, at, at + bytes);
         at += bytes;

@@ -1,8 +1,10 @@
 #include "engine/eval/item.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/formats/json.h"
 
 static const char *const scorings[WEIR_EVAL_SCORINGS] = { "exact", "all", "part", "line", "state" };
 
@@ -62,11 +64,11 @@ weir_status weir_eval_item_print(const weir_eval_item *item, weir_buffer *out, w
                                    text_of(&item->context), "questions", text_of(&item->question), answers_json(item), "prefix",
                                    text_of(&item->prefix), "score", scorings[item->scoring], "max_tokens", (int)item->max_tokens);
     if (line != NULL && item->depth >= 0) (void)json_object_set_new(line, "depth", json_integer(item->depth));
-    char *const text = line != NULL ? json_dumps(line, JSON_COMPACT) : NULL;
+    char *const text = line != NULL ? weir_json_text(line, JSON_COMPACT) : NULL;
     json_decref(line);
     if (text == NULL)
         return weir_error_set(error, WEIR_EFORMAT, "%s: an item is not valid UTF-8, or there is no memory for it", item->task);
     const weir_status status = weir_buffer_format(out, "%s\n", text);
-    free(text);
+    weir_memory_give(text);
     return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "%s: no memory for an item", item->task);
 }

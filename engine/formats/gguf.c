@@ -6,10 +6,10 @@
 #include "engine/formats/gguf.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 #include "engine/formats/printable.h"
 
 enum { GGUF_DIMS = 4, ALIGNMENT_DEFAULT = 32, ALIGNMENT_MAX = 1 << 20 };
@@ -228,11 +228,11 @@ weir_status weir_gguf_parse(weir_tensor_directory *directory, weir_gguf_header *
         (weir_gguf_header){ .n_tensors = (size_t)count.tensors, .alignment = ALIGNMENT_DEFAULT, .split_count = 1, .split_tensors = -1 };
     for (uint64_t i = 0; i < count.keys; i++) WEIR_TRY(read_key(&cursor, directory, header));
 
-    weir_file_span *const spans = calloc(header->n_tensors + 1, sizeof *spans);
+    weir_file_span *const spans = weir_memory_take_zero(header->n_tensors + 1, sizeof *spans);
     if (spans == NULL) return weir_directory_no_memory(error, name);
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < header->n_tensors && status == WEIR_OK; i++) status = read_tensor(&cursor, directory, header, source, &spans[i]);
     if (status == WEIR_OK) status = place_tensors(&cursor, directory, header, spans);
-    free(spans);
+    weir_memory_give(spans);
     return status;
 }

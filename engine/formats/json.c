@@ -1,93 +1,113 @@
-/* engine/formats/json.c - a scan checks the limits before jansson builds anything: its own are 2048 levels and any number of values. */
+/* engine/formats/json.c - JSON of files and of memory: errors as text, writing, who pays. */
 #include "engine/formats/json.h"
 
-#include <stdbool.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "engine/base/file.h"
-#include "engine/formats/printable.h"
+#include "engine/base/heap.h"
+#include "engine/base/memory.h"
 
-/* About 100 bytes of memory each once parsed; the largest tokenizer files hold 1.2 million. */
-enum { MAX_VALUES = 4 << 20 };
+const weir_json_limits weir_json_file = { .depth = WEIR_JSON_DEPTH,
+                                          .values = 4 << 20,
+                                          .keys = 4 << 20 };
+const weir_json_limits weir_json_request = { .depth = WEIR_JSON_DEPTH,
+                                             .values = WEIR_JSON_VALUES,
+                                             .keys = WEIR_JSON_KEYS };
 
-typedef struct place {
-    size_t line, column;
-} place;
+/* ---- memory --------------------------------------------------------------------------------- */
+static bool               uses_memory; /* set before there are threads */
+static _Thread_local bool ran_out;
 
-static void advance(place *at, unsigned char byte)
+static void *take(size_t n)
 {
-    if (byte == '\n')
-        *at = (place){ .line = at->line + 1 };
-    else if ((byte & 0xC0) != 0x80)
-        at->column++;
+    void *const memory = weir_memory_take(n);
+    if (memory == NULL) ran_out = true;
+    return memory;
 }
 
-/* Brackets outside strings give the depth, commas and brackets bound the number of values. Whatever is not JSON is left to jansson. */
-static weir_status check_limits(const char *bytes, size_t n, const char *name, size_t max_depth, weir_error *error)
+void weir_json_use_memory(void)
 {
-    place  at = { .line = 1 };
-    size_t depth = 0, values = 1;
-    bool   in_string = false, escaped = false;
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char byte = (unsigned char)bytes[i];
-        advance(&at, byte);
-        if (escaped)
-            escaped = false;
-        else if (byte == '"')
-            in_string = !in_string;
-        else if (in_string)
-            escaped = byte == '\\';
-        else if (byte == '[' || byte == '{') {
-            values++;
-            if (++depth > max_depth)
-                return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: nested deeper than %zu levels", name, at.line, at.column,
-                                      max_depth);
-        } else if ((byte == ']' || byte == '}') && depth > 0)
-            depth--;
-        else if (byte == ',')
-            values++;
-        if (values > MAX_VALUES)
-            return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: more than %d values", name, at.line, at.column, MAX_VALUES);
+    json_set_alloc_funcs(take, weir_memory_give);
+    uses_memory = true;
+}
+
+bool weir_json_ran_out(void)
+{
+    const bool before = ran_out;
+    ran_out = false;
+    return before;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+static weir_status refuse(weir_json_fault fault, const weir_json_place *place, const char *name,
+                          const weir_json_limits *limits, weir_error *error)
+{
+    char reason[64] = "";
+    switch (fault) {
+    case WEIR_JSON_FINE: break;
+    case WEIR_JSON_NO_MEMORY:
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its JSON values", name);
+    case WEIR_JSON_SYNTAX: (void)snprintf(reason, sizeof reason, "%s", place->reason); break;
+    case WEIR_JSON_TOO_DEEP:
+        (void)snprintf(reason, sizeof reason, "nested deeper than %zu levels", limits->depth);
+        break;
+    case WEIR_JSON_TOO_MANY_VALUES:
+        (void)snprintf(reason, sizeof reason, "more than %zu values", limits->values);
+        break;
+    case WEIR_JSON_TOO_MANY_KEYS:
+        (void)snprintf(reason, sizeof reason, "more than %zu keys", limits->keys);
+        break;
+    case WEIR_JSON_LARGE_INTEGER:
+        (void)snprintf(reason, sizeof reason, "an integer does not fit 64 bits");
+        break;
+    case WEIR_JSON_LARGE_NUMBER:
+        (void)snprintf(reason, sizeof reason, "a number is too large");
+        break;
     }
-    return WEIR_OK;
+    return weir_error_set(error, WEIR_EFORMAT, "%s:%zu:%zu: %s", name, place->line, place->column,
+                          reason);
 }
 
-size_t weir_json_tree_bytes(const char *bytes, size_t n)
+/* Where the payer has no heap, a tree has one of its own, which goes back to the system with it. */
+static weir_json_fault build_apart(json_t **out, weir_json_place *place, const char *text, size_t n,
+                                   const weir_json_limits *limits)
 {
-    /* jansson 2.14 on glibc. A value: its string's struct and shortest text, a place in a list that doubles. A key: its pair, and two
-     * buckets in a table that doubles. A list or object: itself and its first table. Texts: once kept, once doubled while they are read. */
-    enum { VALUE = 112, KEY = 144, BRACKET = 256, READER = 4096 };
-    size_t values = 1, keys = 0, brackets = 0;
-    for (size_t i = 0; i < n; i++) {
-        values += bytes[i] == ',';
-        keys += bytes[i] == ':';
-        brackets += bytes[i] == '[' || bytes[i] == '{';
-    }
-    return READER + 4 * n + VALUE * (values + brackets) + KEY * keys + BRACKET * brackets; /* n fits in memory: no overflow */
+    weir_payer *const before = weir_payer_get();
+    const bool        has_heap = before != NULL && before->heap != NULL;
+    weir_heap *const  heap = uses_memory && !has_heap ? weir_heap_open(before) : NULL;
+    if (heap != NULL) (void)weir_payer_set(weir_heap_payer(heap));
+    const weir_json_fault fault = weir_json_build(out, place, text, n, limits);
+    (void)weir_payer_set(before);
+    weir_heap_close(heap);
+    return fault;
 }
 
-weir_status weir_json_parse(json_t **out, const char *bytes, size_t n, const char *name, size_t max_depth, weir_error *error)
+weir_status weir_json_parse_within(json_t **out, const char *text, size_t n, const char *name,
+                                   const weir_json_limits *limits, weir_error *error)
 {
-    WEIR_TRY(check_limits(bytes, n, name, max_depth, error));
-    json_error_t  reason;
-    json_t *const value = json_loadb(n > 0 ? bytes : "", n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &reason);
-    if (value != NULL) {
-        *out = value;
-        return WEIR_OK;
-    }
-    char text[JSON_ERROR_TEXT_LENGTH];
-    weir_printable(text, sizeof text, reason.text, strlen(reason.text));
-    const bool no_memory = json_error_code(&reason) == json_error_out_of_memory;
-    return weir_error_set(error, no_memory ? WEIR_ENOMEM : WEIR_EFORMAT, "%s:%d:%d: %s", name, reason.line, reason.column, text);
+    weir_json_place       place = { 0 };
+    const weir_json_fault fault = build_apart(out, &place, text, n, limits);
+    return fault == WEIR_JSON_FINE ? WEIR_OK : refuse(fault, &place, name, limits, error);
 }
 
-typedef weir_status (*read_bytes)(weir_buffer *out, const char *path, size_t limit, weir_error *error);
+weir_status weir_json_parse(json_t **out, const char *text, size_t n, const char *name,
+                            size_t max_depth, weir_error *error)
+{
+    weir_json_limits limits = weir_json_file;
+    limits.depth = max_depth;
+    return weir_json_parse_within(out, text, n, name, &limits, error);
+}
 
-static weir_status read_and_parse(json_t **out, read_bytes read, const char *path, size_t limit, weir_error *error)
+typedef weir_status (*read_bytes)(weir_buffer *out, const char *path, size_t limit,
+                                  weir_error *error);
+
+static weir_status read_and_parse(json_t **out, read_bytes read, const char *path, size_t limit,
+                                  weir_error *error)
 {
     weir_buffer text = { 0 };
     weir_status status = read(&text, path, limit, error);
-    if (status == WEIR_OK) status = weir_json_parse(out, text.data, text.size, path, WEIR_JSON_DEPTH, error);
+    if (status == WEIR_OK)
+        status = weir_json_parse(out, text.data, text.size, path, WEIR_JSON_DEPTH, error);
     weir_buffer_free(&text);
     return status;
 }
@@ -100,4 +120,36 @@ weir_status weir_json_read_file(json_t **out, const char *path, size_t limit, we
 weir_status weir_json_read_input(json_t **out, const char *path, size_t limit, weir_error *error)
 {
     return read_and_parse(out, weir_file_read_input, path, limit, error);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+typedef struct sink {
+    weir_buffer *buffer;
+    weir_status  status;
+} sink;
+
+static int add(const char *bytes, size_t n, void *to)
+{
+    sink *const out = to;
+    out->status = weir_buffer_add(out->buffer, bytes, n);
+    return out->status == WEIR_OK ? 0 : -1;
+}
+
+weir_status weir_json_write(weir_buffer *out, const json_t *value, size_t flags)
+{
+    const size_t before = out->size;
+    sink         to = { .buffer = out };
+    (void)weir_json_ran_out();
+    if (json_dump_callback(value, add, &to, flags) == 0) return WEIR_OK;
+    out->size = before;
+    if (out->data != NULL) out->data[before] = '\0';
+    return weir_json_ran_out() || to.status != WEIR_OK ? WEIR_ENOMEM : WEIR_EINVAL;
+}
+
+char *weir_json_text(const json_t *value, size_t flags)
+{
+    weir_buffer text = { 0 };
+    if (value != NULL && weir_json_write(&text, value, flags) == WEIR_OK) return text.data;
+    weir_buffer_free(&text);
+    return NULL;
 }

@@ -7,10 +7,10 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
+#include "engine/base/memory.h"
 #include "engine/formats/json.h"
 #include "engine/formats/printable.h"
 
@@ -152,7 +152,7 @@ static weir_status read_entries(const reader *r, json_t *header)
     if (n_entries > WEIR_FILE_TENSORS_MAX)
         return weir_error_set(r->error, WEIR_EFORMAT, "%s: %zu tensors, at most %d are read", r->args->name, n_entries,
                               WEIR_FILE_TENSORS_MAX);
-    weir_file_span *const spans = calloc(n_entries + 1, sizeof *spans);
+    weir_file_span *const spans = weir_memory_take_zero(n_entries + 1, sizeof *spans);
     if (spans == NULL) return weir_directory_no_memory(r->error, r->args->name);
     weir_status status = WEIR_OK;
     size_t      n = 0;
@@ -167,7 +167,7 @@ static weir_status read_entries(const reader *r, json_t *header)
         if (status != WEIR_OK) break;
     }
     if (status == WEIR_OK) status = check_tiling(r, spans, n);
-    free(spans);
+    weir_memory_give(spans);
     return status;
 }
 

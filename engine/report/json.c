@@ -1,7 +1,8 @@
 /* engine/report/json.c - the report for programs: bytes as integers, times in seconds, rates per second. */
 #include <jansson.h>
-#include <stdlib.h>
 
+#include "engine/base/memory.h"
+#include "engine/formats/json.h"
 #include "engine/report/print.h"
 
 /* jansson's constructors give NULL without memory, and its containers refuse NULL: one check at the end finds it. */
@@ -216,11 +217,12 @@ weir_status weir_report_json(const weir_report *report, weir_buffer *out)
     set(&w, root, "gpus", gpus);
     set(&w, root, "shapes", shapes);
     set(&w, root, "models", models);
-    char *const text = w.failed ? NULL : json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    char *const text =
+        w.failed ? NULL : weir_json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(root);
     if (text == NULL) return WEIR_ENOMEM;
     weir_status status = weir_buffer_text(out, text);
     if (status == WEIR_OK) status = weir_buffer_text(out, "\n");
-    free(text);
+    weir_memory_give(text);
     return status;
 }

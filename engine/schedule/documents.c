@@ -4,11 +4,11 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <xxhash.h>
 
+#include "engine/base/memory.h"
 #include "engine/formats/json.h"
 #include "engine/kv/session_file.h"
 
@@ -202,11 +202,12 @@ static weir_status write_metadata(char **out, const weir_merge *merge, weir_erro
     weir_status       status = WEIR_OK;
     const char *const given = merge->metadata != NULL ? merge->metadata : "{}";
     json_t *const     names = json_pack("{s:s, s:s}", "earlier", merge->earlier->name, "later", merge->later->name);
-    status = weir_json_parse(&root, given, strlen(given), "metadata", WEIR_JSON_DEPTH, error);
+    status =
+        weir_json_parse_within(&root, given, strlen(given), "metadata", &weir_json_request, error);
     if (status == WEIR_EFORMAT || (status == WEIR_OK && !json_is_object(root)))
         status = weir_error_set(error, WEIR_EINVAL, "the metadata is no JSON object");
-    if (status == WEIR_OK &&
-        (names == NULL || json_object_set(root, "merged", names) != 0 || (*out = json_dumps(root, JSON_COMPACT)) == NULL))
+    if (status == WEIR_OK && (names == NULL || json_object_set(root, "merged", names) != 0 ||
+                              (*out = weir_json_text(root, JSON_COMPACT)) == NULL))
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for metadata");
     json_decref(names);
     json_decref(root);
@@ -236,7 +237,7 @@ weir_status weir_documents_merge(const weir_documents *documents, const weir_mer
                                        .user = &m };
         status = weir_states_add(documents->states, &state, info, error);
     }
-    free(metadata);
+    weir_memory_give(metadata);
     weir_memory_give(vectors);
     return status;
 }

@@ -2,9 +2,9 @@
  * the last norm.
  *
  * Rows are added up in the order of their positions, in double, each once: those that a preempted prompt computes again are left out. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/schedule/job.h"
 
 struct job_embedding {
@@ -18,16 +18,11 @@ static size_t block_bytes(const weir_service *service)
     return sizeof(job_embedding) + (size_t)service->info.d_model * (2 * sizeof(double) + sizeof(float));
 }
 
-size_t weir_job_embedding_bytes(const weir_service *service, const weir_request *request)
-{
-    return request->want_embedding ? block_bytes(service) : 0;
-}
-
 weir_status weir_job_open_embedding(weir_job *job)
 {
     const size_t d = (size_t)job->service->info.d_model;
     if (!job->request.want_embedding) return WEIR_OK;
-    job_embedding *const e = calloc(1, block_bytes(job->service));
+    job_embedding *const e = weir_memory_take_zero(1, block_bytes(job->service));
     if (e == NULL) return WEIR_ENOMEM;
     e->sum = (double *)(e + 1);
     e->step = e->sum + d;
@@ -38,7 +33,7 @@ weir_status weir_job_open_embedding(weir_job *job)
 
 void weir_job_close_embedding(weir_job *job)
 {
-    free(job->embedding);
+    weir_memory_give(job->embedding);
     job->embedding = NULL;
 }
 

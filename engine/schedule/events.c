@@ -1,7 +1,6 @@
 /* engine/schedule/events.c - what jobs report, and how they end. */
-#include <stdlib.h>
-
 #include "engine/base/clock.h"
+#include "engine/base/memory.h"
 #include "engine/schedule/job.h"
 
 bool weir_job_emit(weir_job *job, const weir_event *event)
@@ -85,18 +84,17 @@ void weir_job_finish(weir_job *job, weir_status status, const char *message)
 void weir_job_free(weir_job *job)
 {
     if (job == NULL) return;
-    weir_ledger_return(job->service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, job->bytes);
     for (int32_t i = 0; job->choices != NULL && i < job->request.n_choices; i++) {
-        free(job->choices[i].history.prompt);
-        free(job->choices[i].history.answer);
+        weir_memory_give(job->choices[i].history.prompt);
+        weir_memory_give(job->choices[i].history.answer);
     }
-    free(job->choices);
+    weir_memory_give(job->choices);
     weir_keeping_close(job->keeping);
     weir_job_close_embedding(job);
-    free((void *)job->request.policy);
-    free((void *)job->request.prompt);
-    free((void *)job->request.sampling.bias);
-    free((void *)job->request.cache_salt);
-    free((void *)job->request.session);
-    free(job);
+    weir_memory_give((void *)job->request.policy);
+    weir_memory_give((void *)job->request.prompt);
+    weir_memory_give((void *)job->request.sampling.bias);
+    weir_memory_give((void *)job->request.cache_salt);
+    weir_memory_give((void *)job->request.session);
+    weir_memory_give(job);
 }

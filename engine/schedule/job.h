@@ -38,7 +38,6 @@ typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
 
 struct weir_job {
     weir_service  *service;
-    size_t         bytes;   /* charged to the account http */
     weir_job      *next;    /* queue (lock), or list of running jobs */
     weir_request   request; /* with own copies of prompt and bias */
     choice        *choices; /* [request.n_choices] */
@@ -76,6 +75,7 @@ struct weir_service {
     weir_kv_store             *store;
     weir_prefix               *prefix; /* NULL: nothing is kept */
     weir_ledger               *ledger;
+    weir_ledger_payer          payer; /* of jobs whose thread has none */
     size_t                     bytes, sampler_bytes; /* charged: arrays below, scratch */
     slot                      *slots; /* [info.n_slots] */
     weir_sequence             *guests[2]; /* of the sessions; NULL: there are none. Set before jobs come */
@@ -124,7 +124,6 @@ bool weir_service_yield(weir_service *service,
                         int32_t       n_works); /* kept texts give up the pages that the works would copy; false: none could */
 
 /* embedding.c: means of hidden states. */
-size_t                      weir_job_embedding_bytes(const weir_service *service, const weir_request *request);
 WEIR_MUST_CHECK weir_status weir_job_open_embedding(weir_job *job);
 void                        weir_job_close_embedding(weir_job *job); /* idempotent */
 void                        weir_service_begin_embedding(weir_service *service, int32_t n_works); /* before a step ... */

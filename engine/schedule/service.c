@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/memory.h"
 #include "engine/schedule/job.h"
 
 /* ---- the engine thread ----------------------------------------------------------------------------------- */
@@ -111,6 +112,7 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
                                .stop_ids = parts->stop_ids,
                                .n_stop_ids = parts->n_stop_ids,
                                .block_rows = weir_runner_block_rows(parts->runner) };
+    weir_ledger_payer_init(&service->payer, parts->ledger, WEIR_ACCOUNT_HTTP, NULL);
     cut_by_blocks(service, parts->chunk);
     const size_t n_slots = (size_t)parts->info.n_slots;
     pthread_mutex_init(&service->lock, NULL);
@@ -131,6 +133,8 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
         status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger, (size_t)parts->info.recurrent_bytes, error);
     if (status == WEIR_OK)
         weir_runner_share(parts->runner, &(weir_company){ .prefix = parts->prefix, .running = sequence_at, .user = service });
+    if (status == WEIR_OK)
+        weir_service_publish(service); /* what is free is known before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
         status = weir_error_set(error, WEIR_ENOMEM, "the engine thread cannot be started");
     service->has_thread = status == WEIR_OK;
@@ -214,7 +218,7 @@ static weir_status check_request(const weir_service *service, const weir_request
 
 static void *copy_of(const void *bytes, size_t n)
 {
-    void *const copy = malloc(n > 0 ? n : 1);
+    void *const copy = weir_memory_take(n);
     if (copy != NULL && n > 0) memcpy(copy, bytes, n);
     return copy;
 }
@@ -230,24 +234,14 @@ static weir_status open_history(choice *c, const weir_request *request, size_t n
     const weir_sampling *const s = &request->sampling;
     c->history.n_vocab = n_vocab;
     if (!has_penalties(s)) return WEIR_OK;
-    c->history.prompt = calloc(n_vocab, sizeof *c->history.prompt);
-    c->history.answer = calloc(n_vocab, sizeof *c->history.answer);
+    c->history.prompt = weir_memory_take_zero(n_vocab, sizeof *c->history.prompt);
+    c->history.answer = weir_memory_take_zero(n_vocab, sizeof *c->history.answer);
     if (c->history.prompt == NULL || c->history.answer == NULL) return WEIR_ENOMEM;
     for (int32_t i = 0; i < request->n_prompt; i++) {
         uint16_t *const count = &c->history.prompt[request->prompt[i]];
         if (*count < UINT16_MAX) (*count)++;
     }
     return WEIR_OK;
-}
-
-/* Of a request that was checked: every count is bounded by the window, the vocabulary or the slots. */
-static size_t job_bytes(const weir_service *service, const weir_request *request)
-{
-    const size_t history = has_penalties(&request->sampling) ? 2 * sizeof(uint16_t) * (size_t)service->info.n_vocab : 0;
-    return sizeof(weir_job) + (size_t)request->n_prompt * sizeof *request->prompt +
-           request->sampling.n_bias * sizeof *request->sampling.bias + (request->cache_salt != NULL ? strlen(request->cache_salt) + 1 : 0) +
-           (request->session != NULL ? strlen(request->session) + 1 : 0) + (request->policy != NULL ? sizeof *request->policy : 0) +
-           weir_job_embedding_bytes(service, request) + (size_t)request->n_choices * (sizeof(choice) + history);
 }
 
 /* The last token of an answer is never computed. */
@@ -259,36 +253,47 @@ static void set_limits(weir_job *job)
     job->row_peak = rows < job->row_limit ? (int32_t)rows : job->row_limit;
 }
 
-static weir_status no_memory(const weir_request *request, weir_error *error)
+static weir_status no_memory(const weir_service *service, const weir_request *request,
+                             weir_error *error)
 {
-    return weir_error_set(error, WEIR_ENOMEM, "no memory for a request of %d tokens", (int)request->n_prompt);
+    weir_ledger_state state = { 0 };
+    weir_ledger_read(service->ledger, &state);
+    const size_t cap = state.cap[WEIR_TIER_HOST], used = state.total[WEIR_TIER_HOST];
+    return weir_error_set(error, WEIR_ENOMEM,
+                          "no room for a request of %d tokens now: %zu of %zu bytes left; try "
+                          "again, or raise memory.host",
+                          (int)request->n_prompt, cap > used ? cap - used : 0, cap);
 }
 
 static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request, weir_error *error)
 {
-    weir_job *const job = calloc(1, sizeof *job);
-    if (job == NULL) return no_memory(request, error);
+    weir_job *const job = weir_memory_take_zero(1, sizeof *job);
+    if (job == NULL) return no_memory(service, request, error);
     job->service = service;
     job->request = *request;
     job->submitted_ns = weir_clock_ns();
     set_limits(job);
     job->request.prompt = copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);
     job->request.sampling.bias = copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
-    job->request.cache_salt = request->cache_salt != NULL ? strdup(request->cache_salt) : NULL;
-    job->request.session = request->session != NULL ? strdup(request->session) : NULL;
+    job->request.cache_salt =
+        request->cache_salt != NULL ? weir_memory_text(request->cache_salt) : NULL;
+    job->request.session = request->session != NULL ? weir_memory_text(request->session) : NULL;
     job->request.policy = request->policy != NULL ? copy_of(request->policy, sizeof *request->policy) : NULL;
-    job->choices = calloc((size_t)request->n_choices, sizeof *job->choices);
+    job->choices = weir_memory_take_zero((size_t)request->n_choices, sizeof *job->choices);
     weir_status status = WEIR_OK;
     if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL ||
-        (request->policy != NULL && job->request.policy == NULL))
-        status = no_memory(request, error);
+        (request->policy != NULL && job->request.policy == NULL) ||
+        (request->cache_salt != NULL && job->request.cache_salt == NULL) ||
+        (request->session != NULL && job->request.session == NULL))
+        status = no_memory(service, request, error);
     for (int32_t i = 0; status == WEIR_OK && i < request->n_choices; i++) {
         job->choices[i].job = job;
         job->choices[i].index = i;
         status = open_history(&job->choices[i], request, (size_t)service->info.n_vocab);
-        if (status != WEIR_OK) status = no_memory(request, error);
+        if (status != WEIR_OK) status = no_memory(service, request, error);
     }
-    if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK) status = no_memory(request, error);
+    if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK)
+        status = no_memory(service, request, error);
     if (status == WEIR_OK) status = weir_job_open_keeping(job, error);
     if (status == WEIR_OK) status = weir_job_check_room(job, error);
     job->choice_bytes = weir_service_kv_bytes(&service->info, job->row_peak);
@@ -299,20 +304,24 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
     return status;
 }
 
+/* By the thread's payer, a server's for its requests; by the ledger for a thread that has none. */
+static weir_status make_charged_job(weir_job **out, weir_service *service,
+                                    const weir_request *request, weir_error *error)
+{
+    weir_payer *const before = weir_payer_get();
+    (void)weir_payer_set(before != NULL ? before : &service->payer.payer);
+    const weir_status status = make_job(out, service, request, error);
+    (void)weir_payer_set(before);
+    return status;
+}
+
 weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error)
 {
     weir_job *job = NULL;
     WEIR_TRY(check_request(service, request, error));
-    const size_t bytes = job_bytes(service, request);
-    weir_error   why = { 0 };
-    if (weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, bytes, &why) != WEIR_OK)
-        return weir_error_set(error, WEIR_ENOMEM, "no room for a request of %d tokens now: %s", (int)request->n_prompt, why.text);
-    weir_status status = make_job(&job, service, request, error);
-    if (status != WEIR_OK) {
-        weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, bytes);
+    weir_status status = make_charged_job(&job, service, request, error);
+    if (status != WEIR_OK)
         return status == WEIR_EFULL ? WEIR_ENOMEM : status; /* a full ledger, not a full queue */
-    }
-    job->bytes = bytes;
     pthread_mutex_lock(&service->lock);
     if (service->is_draining || service->is_stopping) {
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the server is shutting down");

@@ -112,12 +112,12 @@ int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices)
 WEIR_MUST_CHECK weir_status weir_service_check_budget(const weir_service_info *info, int64_t n_prompt, int32_t n_choices,
                                                       weir_error *error);
 
-/* What an open HTTP connection takes on the account http, for the plan and the server alike: its pool of header and reply header, a block of
- * a stream, the library's and the server's records. */
-enum { WEIR_REPLY_HEADER_BYTES = 8 << 10, WEIR_STREAM_BLOCK_BYTES = 16 << 10, WEIR_CONNECTION_RECORDS = 4 << 10 };
+/* What an open HTTP connection takes on the account http, for the plan and the server alike: buffers of a request's head and of a reply's,
+ * and the server's record. */
+enum { WEIR_REQUEST_LINE_BYTES = 9 << 10, WEIR_REPLY_HEADER_BYTES = 4 << 10, WEIR_CONNECTION_RECORD = 4 << 10 };
 static inline size_t weir_connection_bytes(size_t header_limit)
 {
-    return header_limit + WEIR_REPLY_HEADER_BYTES + WEIR_STREAM_BLOCK_BYTES + WEIR_CONNECTION_RECORDS;
+    return header_limit + WEIR_REQUEST_LINE_BYTES + WEIR_REPLY_HEADER_BYTES + WEIR_CONNECTION_RECORD;
 }
 
 typedef struct weir_service_stats { /* a consistent copy, any thread */

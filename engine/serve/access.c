@@ -1,4 +1,4 @@
-/* engine/serve/access.c - key check over digests, all keys always compared in full. */
+/* engine/serve/access.c - keys by their digests, all of them always compared in full; hosts and origins by name. */
 #include "engine/serve/access.h"
 
 #include <arpa/inet.h>
@@ -24,19 +24,27 @@ static bool equal_in_constant_time(const weir_sha256 *a, const weir_sha256 *b)
     return difference == 0;
 }
 
-int weir_access_check(const weir_access *access, const char *authorization)
+int weir_access_check(const weir_access *access, const char *authorization, const char *api_key)
 {
     static const char scheme[] = "Bearer ";
-    const bool        bearer = authorization != NULL && strncasecmp(authorization, scheme, sizeof scheme - 1) == 0;
-    const char *const token = bearer ? authorization + sizeof scheme - 1 : "";
+    const bool        is_bearer = authorization != NULL && strncasecmp(authorization, scheme, sizeof scheme - 1) == 0;
+    const char *const token = is_bearer ? authorization + sizeof scheme - 1 : authorization == NULL && api_key != NULL ? api_key : "";
     const weir_sha256 digest = weir_sha256_of(token, strlen(token));
     int               found = -1;
     for (size_t i = 0; i < access->n_keys; i++)
         if (equal_in_constant_time(&digest, &access->key[i])) found = (int)i;
-    return bearer ? found : -1;
+    return found;
 }
 
-static bool port_or_end(const char *text)
+/* ---- hosts ---------------------------------------------------------------------------------------- */
+
+/* A Host header in parts. */
+typedef struct host_name {
+    char name[256];
+    bool in_brackets;
+} host_name;
+
+static bool is_port_or_end(const char *text)
 {
     if (*text == 0) return true;
     if (*text != ':') return false;
@@ -44,18 +52,120 @@ static bool port_or_end(const char *text)
     return digits >= 1 && digits <= 5 && text[1 + digits] == 0;
 }
 
-bool weir_host_is_loopback(const char *host)
+static bool split_host(host_name *out, const char *host)
 {
-    char         name[64];
-    const bool   bracket = host[0] == '[';
-    const size_t length = bracket ? strcspn(host + 1, "]") : strcspn(host, ":");
-    if (length >= sizeof name || (bracket && host[1 + length] != ']')) return false;
-    memcpy(name, host + bracket, length);
-    name[length] = 0;
-    if (!port_or_end(host + length + (bracket ? 2 : 0))) return false;
+    out->in_brackets = host[0] == '[';
+    const size_t length = out->in_brackets ? strcspn(host + 1, "]") : strcspn(host, ":");
+    if (length == 0 || length >= sizeof out->name || (out->in_brackets && host[1 + length] != ']')) return false;
+    memcpy(out->name, host + out->in_brackets, length);
+    out->name[length] = 0;
+    return is_port_or_end(host + length + (out->in_brackets ? 2 : 0));
+}
 
+/* A name with a dot at its end is the same name. */
+static bool is_name(const char *a, size_t n, const char *b)
+{
+    const size_t length = strlen(b), same = length > 0 && b[length - 1] == '.' ? length - 1 : length;
+    return n == same && n > 0 && strncasecmp(a, b, n) == 0;
+}
+
+static bool is_address(const host_name *host, bool is_loopback)
+{
     struct in6_addr six;
     struct in_addr  four;
-    if (bracket) return inet_pton(AF_INET6, name, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
-    return strcasecmp(name, "localhost") == 0 || (inet_pton(AF_INET, name, &four) == 1 && ntohl(four.s_addr) >> 24 == 127);
+    if (host->in_brackets) return inet_pton(AF_INET6, host->name, &six) == 1 && (!is_loopback || IN6_IS_ADDR_LOOPBACK(&six));
+    return inet_pton(AF_INET, host->name, &four) == 1 && (!is_loopback || ntohl(four.s_addr) >> 24 == 127);
+}
+
+/* The next entry of a list with commas: its beginning, *n its length; NULL: no more. */
+static const char *next_entry(const char **list, size_t *n)
+{
+    static const char space[] = " \t";
+    if (*list == NULL) return NULL;
+    const char *const begin = *list + strspn(*list, " \t,");
+    if (*begin == 0) return NULL;
+    *n = strcspn(begin, ",");
+    *list = begin + *n;
+    while (*n > 0 && strchr(space, begin[*n - 1]) != NULL) *n -= 1;
+    return begin;
+}
+
+bool weir_access_host(const weir_access *access, const char *text)
+{
+    host_name   host;
+    const char *list = access->hosts;
+    size_t      n = 0;
+    if (!split_host(&host, text)) return false;
+    if (is_address(&host, access->is_loopback) || (!host.in_brackets && is_name("localhost", 9, host.name))) return true;
+    if (!access->is_loopback && is_name(access->own_host, strlen(access->own_host), host.name)) return true;
+    for (const char *entry = next_entry(&list, &n); entry != NULL; entry = next_entry(&list, &n))
+        if (is_name(entry, n, host.name)) return true;
+    return false;
+}
+
+/* ---- origins -------------------------------------------------------------------------------------- */
+
+bool weir_access_origin(const weir_access *access, const char *origin)
+{
+    const char *list = access->origins;
+    size_t      n = 0;
+    for (const char *entry = next_entry(&list, &n); entry != NULL; entry = next_entry(&list, &n)) {
+        if (n == 1 && entry[0] == '*') return true;
+        if (strlen(origin) == n && strncasecmp(entry, origin, n) == 0) return true;
+    }
+    return false;
+}
+
+/* Length of a host and port without a port that the scheme implies. */
+static size_t without_default_port(const char *host, const char *port)
+{
+    const size_t n = strlen(host), n_port = strlen(port);
+    return n > n_port && strcmp(host + n - n_port, port) == 0 ? n - n_port : n;
+}
+
+bool weir_origin_is_host(const char *origin, const char *host)
+{
+    static const struct {
+        const char *scheme, *port;
+    } kinds[] = { { "http://", ":80" }, { "https://", ":443" } };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const size_t n = strlen(kinds[i].scheme);
+        if (strncasecmp(origin, kinds[i].scheme, n) != 0) continue;
+        const size_t a = without_default_port(origin + n, kinds[i].port), b = without_default_port(host, kinds[i].port);
+        return a == b && strncasecmp(origin + n, host, a) == 0;
+    }
+    return false;
+}
+
+static bool is_origin(const char *entry, size_t n)
+{
+    const size_t scheme = n > 7 && strncasecmp(entry, "http://", 7) == 0 ? 7 : n > 8 && strncasecmp(entry, "https://", 8) == 0 ? 8 : 0;
+    return scheme > 0 && n < WEIR_ACCESS_ORIGIN && memchr(entry + scheme, '/', n - scheme) == NULL;
+}
+
+static bool is_printable(const char *entry, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (entry[i] <= 0x20 || entry[i] >= 0x7f) return false;
+    return true;
+}
+
+weir_status weir_access_check_lists(const weir_access *access, weir_error *error)
+{
+    const char *list = access->hosts;
+    size_t      n = 0;
+    for (const char *entry = next_entry(&list, &n); entry != NULL; entry = next_entry(&list, &n))
+        if (!is_printable(entry, n) || memchr(entry, ':', n) != NULL || memchr(entry, '/', n) != NULL)
+            return weir_error_set(error, WEIR_ECONFIG, "server.allowed_hosts: '%.*s' is not a host name; give names without port", (int)n,
+                                  entry);
+    list = access->origins;
+    for (const char *entry = next_entry(&list, &n); entry != NULL; entry = next_entry(&list, &n)) {
+        if (n == 1 && entry[0] == '*' && access->n_keys == 0)
+            return weir_error_set(error, WEIR_ECONFIG,
+                                  "server.allowed_origins: '*' lets every page use a server that has no key; set a key, or list the pages");
+        if (!(n == 1 && entry[0] == '*') && (!is_printable(entry, n) || !is_origin(entry, n)))
+            return weir_error_set(error, WEIR_ECONFIG, "server.allowed_origins: '%.*s' is not an origin such as http://localhost:3000",
+                                  (int)n, entry);
+    }
+    return WEIR_OK;
 }

@@ -49,7 +49,8 @@ weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool
     answer->n_code_points += weir_code_points(answer->piece.data, answer->piece.size);
     WEIR_TRY(push_piece(answer));
     if (answer->think.state == WEIR_THINK_INSIDE) answer->n_reasoning_tokens++;
-    *go_on = !answer->stop.matched;
+    *go_on = !answer->stop.matched &&
+             !(answer->one_call && answer->tools != NULL && answer->tools->n_calls > 0);
     return WEIR_OK;
 }
 

@@ -23,6 +23,7 @@ typedef struct weir_answer {
     weir_buffer           content, reasoning;   /* made and not yet taken */
     weir_scores           scores;
     bool                  want_scores;
+    bool                  one_call; /* the choice ends with its first call */
     weir_finish           finish;               /* NONE while it runs */
     int64_t               n_code_points;        /* of the text made so far, stop strings not regarded */
     int32_t               n_tokens, n_reasoning_tokens;
@@ -33,7 +34,7 @@ typedef struct weir_answer {
 } weir_answer;
 
 void weir_answer_free(weir_answer *answer);
-/* false in *go_on: a stop string is complete, the choice shall end. */
+/* false in *go_on: a stop string, or the only call, is complete: the choice shall end. */
 WEIR_MUST_CHECK weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool *go_on);
 /* Everything held back comes out. */
 WEIR_MUST_CHECK weir_status weir_answer_finish(weir_answer *answer, weir_finish finish);

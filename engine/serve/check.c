@@ -1,91 +1,48 @@
-/* engine/serve/check.c - everything a header can be refused for, in the order: framing, names, host, key, path, method, length.
- * Any doubt about where a body ends is 400 and the end of the connection (request smuggling). */
-#include <stdlib.h>
+/* engine/serve/check.c - what a whole head can be refused for, in the order: Host, origin, key, path,
+ * method, state of the server, body. Framing was checked while it was read (http_head.c). */
 #include <string.h>
 #include <strings.h>
 
 #include "engine/serve/internal.h"
 
-enum { TARGET_BYTES = 8 << 10, HEADER_FIELDS = 100 };
-
-typedef struct fields {
-    int64_t     count, bytes;
-    int         n_host, n_length, n_coding;
-    const char *host, *length, *coding, *key, *content_encoding;
-    bool        malformed;
-} fields;
-
-static bool is_token(const char *name, size_t n)
+static weir_status check_host(const weir_exchange *x, const char *host, weir_api_error *error)
 {
-    static const char others[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < n; i++) {
-        const char c = name[i];
-        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        if (!letter && (c == 0 || strchr(others, c) == NULL)) return false;
+    if (host == NULL || weir_access_host(&x->server->access, host)) return WEIR_OK;
+    return weir_api_fail(error, 403, NULL, NULL,
+                         "the host %s is not one of this server's names; use its address, or list the name in server.allowed_hosts",
+                         weir_quote(host).text);
+}
+
+/* Pages of other sites may not use the server: browsers say in Origin and Sec-Fetch-Site which page asks, and other clients send neither.
+ * Following a link to the page itself is no use. */
+static weir_status check_origin(weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error)
+{
+    const char *const origin = weir_http_value(head, bytes, WEIR_HTTP_ORIGIN);
+    const char *const host = weir_http_value(head, bytes, WEIR_HTTP_HOST);
+    const char *const site = weir_http_value(head, bytes, WEIR_HTTP_FETCH_SITE);
+    const char *const mode = weir_http_value(head, bytes, WEIR_HTTP_FETCH_MODE);
+    if (origin != NULL && weir_access_origin(&x->server->access, origin)) {
+        (void)snprintf(x->cors, sizeof x->cors, "%s", origin);
+        return WEIR_OK;
     }
-    return n > 0;
+    const bool is_foreign = origin != NULL && (host == NULL || !weir_origin_is_host(origin, host));
+    const bool is_link = strcmp(x->method, "GET") == 0 && strcmp(x->path, "/") == 0 && mode != NULL && strcmp(mode, "navigate") == 0;
+    if (!is_foreign && (site == NULL || strcmp(site, "cross-site") != 0 || is_link)) return WEIR_OK;
+    return weir_api_fail(error, 403, NULL, NULL, "pages of %s may not use this server; list the origin in server.allowed_origins",
+                         weir_quote(origin != NULL ? origin : "other sites").text);
 }
 
-static bool has_control(const char *value, size_t n)
+static weir_status check_key(weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error)
 {
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)value[i];
-        if ((c < 0x20 && c != '\t') || c == 0x7f) return true;
-    }
-    return false;
-}
-
-static enum MHD_Result visit(void *argument, enum MHD_ValueKind kind, const char *name, size_t name_size, const char *value,
-                             size_t value_size)
-{
-    fields *const f = argument;
-    (void)kind;
-    f->count++;
-    f->bytes += (int64_t)(name_size + value_size + 4);
-    if (!is_token(name, name_size) || value == NULL || has_control(value, value_size)) {
-        f->malformed = true;
-        return MHD_YES;
-    }
-    if (strcasecmp(name, "host") == 0)
-        f->host = value, f->n_host++;
-    else if (strcasecmp(name, "content-length") == 0)
-        f->length = value, f->n_length++;
-    else if (strcasecmp(name, "transfer-encoding") == 0)
-        f->coding = value, f->n_coding++;
-    else if (strcasecmp(name, "authorization") == 0)
-        f->key = value;
-    else if (strcasecmp(name, "content-encoding") == 0)
-        f->content_encoding = value;
-    return MHD_YES;
-}
-
-static weir_status check_framing(const weir_exchange *x, const fields *f, const char *version, weir_api_error *error)
-{
-    if (x->target_length > TARGET_BYTES)
-        return weir_api_fail(error, 414, NULL, NULL, "the request line is longer than %d bytes", TARGET_BYTES);
-    if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
-        return weir_api_fail(error, 400, NULL, NULL, "unknown protocol version; speak HTTP/1.1");
-    if (f->count > HEADER_FIELDS || f->bytes > x->server->options.header_limit)
-        return weir_api_fail(error, 431, NULL, NULL, "the header has more than %d fields or %lld bytes", HEADER_FIELDS,
-                             (long long)x->server->options.header_limit);
-    if (f->malformed) return weir_api_fail(error, 400, NULL, NULL, "a header field is malformed");
-    if (f->n_length + f->n_coding > 1) return weir_api_fail(error, 400, NULL, NULL, "the length of the body is given more than once");
-    if (f->n_coding == 1 && strcasecmp(f->coding, "chunked") != 0)
-        return weir_api_fail(error, 400, NULL, NULL, "the only transfer coding taken is chunked");
-    const size_t digits = f->n_length == 1 ? strspn(f->length, "0123456789") : 0;
-    if (f->n_length == 1 && (digits == 0 || f->length[digits] != 0))
-        return weir_api_fail(error, 400, NULL, NULL, "Content-Length is no number");
-    return WEIR_OK;
-}
-
-static weir_status check_host(const weir_exchange *x, const fields *f, const char *version, weir_api_error *error)
-{
-    if (f->n_host > 1) return weir_api_fail(error, 400, NULL, NULL, "more than one Host field");
-    if (f->n_host == 0 && strcmp(version, "HTTP/1.1") == 0) return weir_api_fail(error, 400, NULL, NULL, "no Host field");
-    if (f->n_host == 1 && f->host[0] == 0) return weir_api_fail(error, 400, NULL, NULL, "the Host field is empty");
-    if (f->n_host == 1 && x->server->loopback && !weir_host_is_loopback(f->host))
-        return weir_api_fail(error, 403, NULL, NULL, "this server is reached as localhost or a loopback address only");
-    return WEIR_OK;
+    const char *const bearer = weir_http_value(head, bytes, WEIR_HTTP_AUTHORIZATION);
+    const char *const key = weir_http_value(head, bytes, WEIR_HTTP_API_KEY);
+    const char       *allow;
+    x->key = weir_access_check(&x->server->access, bearer, key);
+    if (x->server->access.n_keys == 0 || x->key >= 0) return WEIR_OK;
+    const weir_route *const route = weir_route_find(x->method, x->path, &allow);
+    if (route != NULL && route->is_public) return WEIR_OK;
+    if (x->cors[0] != 0 && strcmp(x->method, "OPTIONS") == 0) return WEIR_OK; /* browsers send it without the key */
+    return weir_api_fail(error, 401, "invalid_api_key", NULL, "a valid API key is needed: Authorization: Bearer KEY");
 }
 
 static weir_status check_route(weir_exchange *x, weir_api_error *error)
@@ -97,19 +54,6 @@ static weir_status check_route(weir_exchange *x, weir_api_error *error)
     return weir_api_fail(error, 405, NULL, NULL, "this path takes %s", allow);
 }
 
-static weir_status check_body(const weir_exchange *x, const fields *f, weir_api_error *error)
-{
-    const long long limit = x->server->options.body_limit;
-    const bool      post = strcmp(x->method, "POST") == 0;
-    if (post && f->content_encoding != NULL && strcasecmp(f->content_encoding, "identity") != 0)
-        return weir_api_fail(error, 415, NULL, NULL, "Content-Encoding is not supported; send the JSON as it is");
-    if (post && f->n_length == 0 && f->n_coding == 0)
-        return weir_api_fail(error, 411, NULL, NULL, "a POST needs Content-Length or chunked coding");
-    if (f->n_length == 1 && (strlen(f->length) > 18 || strtoll(f->length, NULL, 10) > limit))
-        return weir_api_fail(error, 413, NULL, NULL, "the body is larger than %lld bytes", limit);
-    return WEIR_OK;
-}
-
 static weir_status check_serving(const weir_exchange *x, weir_api_error *error)
 {
     const bool needs_model = x->route->by_worker || strncmp(x->path, "/v1/models", 10) == 0;
@@ -117,30 +61,61 @@ static weir_status check_serving(const weir_exchange *x, weir_api_error *error)
     return weir_api_fail(error, 503, NULL, NULL, "this server is shutting down");
 }
 
-static weir_status check_all(weir_exchange *x, const fields *f, const char *version, bool *must_close)
+static bool is_json(const char *type)
 {
-    weir_api_error *const error = &x->error;
-    *must_close = true;
-    WEIR_TRY(check_framing(x, f, version, error));
-    WEIR_TRY(check_host(x, f, version, error));
-    *must_close = f->n_coding > 0 || (f->n_length > 0 && strspn(f->length, "0") != strlen(f->length)); /* the body will not be read */
-    const char             *allow;
-    const weir_route *const route = weir_route_find(x->method, x->path, &allow);
-    x->key = weir_access_check(&x->server->access, f->key);
-    if (x->server->access.n_keys > 0 && x->key < 0 && (route == NULL || !route->is_public))
-        return weir_api_fail(error, 401, "invalid_api_key", NULL, "a valid API key is needed: Authorization: Bearer KEY");
-    WEIR_TRY(check_route(x, error));
-    if (x->route == NULL) return WEIR_OK;
-    WEIR_TRY(check_serving(x, error));
-    return check_body(x, f, error);
+    static const char json[] = "application/json";
+    const size_t      n = sizeof json - 1;
+    return type != NULL && strncasecmp(type, json, n) == 0 && (type[n] == 0 || strchr("; \t", type[n]) != NULL);
 }
 
-weir_status weir_check_header(weir_exchange *x, struct MHD_Connection *mhd, const char *version, bool *must_close)
+static weir_status check_body(const weir_exchange *x, const weir_http_head *head, const char *bytes, weir_api_error *error)
 {
-    fields f = { 0 };
-    (void)MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, visit, &f);
-    x->chunked = f.n_coding > 0;
-    WEIR_TRY(check_all(x, &f, version, must_close));
-    if (f.n_length == 1) x->length = (size_t)strtoull(f.length, NULL, 10); /* at most body_limit */
+    const long long   limit = x->server->options.body_limit;
+    const char *const coding = weir_http_value(head, bytes, WEIR_HTTP_CONTENT_ENCODING);
+    const char *const expect = weir_http_value(head, bytes, WEIR_HTTP_EXPECT);
+    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
+        return weir_api_fail(error, 417, NULL, NULL, "the only expectation taken is 100-continue");
+    if (head->length > limit) return weir_api_fail(error, 413, NULL, NULL, "the body is larger than %lld bytes", limit);
+    if (strcmp(x->method, "POST") != 0) return WEIR_OK;
+    if (coding != NULL && strcasecmp(coding, "identity") != 0)
+        return weir_api_fail(error, 415, NULL, NULL, "Content-Encoding is not supported; send the JSON as it is");
+    if (head->length < 0 && !head->chunked) return weir_api_fail(error, 411, NULL, NULL, "a POST needs Content-Length or chunked coding");
+    if ((head->length > 0 || head->chunked) && !is_json(weir_http_value(head, bytes, WEIR_HTTP_CONTENT_TYPE)))
+        return weir_api_fail(error, 415, NULL, NULL, "send the body as Content-Type: application/json (curl: --json)");
+    return WEIR_OK;
+}
+
+/* The places beyond max_connections are for the probe of whoever watches over the server. */
+static weir_status check_place(const weir_exchange *x, weir_api_error *error)
+{
+    if (!x->connection->is_spare || (x->route != NULL && strcmp(x->path, "/health") == 0)) return WEIR_OK;
+    return weir_api_fail(error, 503, NULL, NULL, "too many connections (server.max_connections), or no memory for another; try again");
+}
+
+/* A caller's id is taken if it is short and printable, so that logs on both sides can be joined. */
+static void take_request_id(weir_exchange *x, const char *id)
+{
+    const size_t n = id != NULL ? strlen(id) : 0;
+    if (n == 0 || n > WEIR_REQUEST_ID) return;
+    for (size_t i = 0; i < n; i++)
+        if (id[i] <= 0x20 || id[i] >= 0x7f || id[i] == '"' || id[i] == '\\') return;
+    memcpy(x->id, id, n + 1);
+}
+
+weir_status weir_check_head(weir_exchange *x, const weir_http_head *head, const char *bytes, bool *must_close)
+{
+    weir_api_error *const error = &x->error;
+    take_request_id(x, weir_http_value(head, bytes, WEIR_HTTP_REQUEST_ID));
+    *must_close = true;
+    WEIR_TRY(check_host(x, weir_http_value(head, bytes, WEIR_HTTP_HOST), error));
+    WEIR_TRY(check_origin(x, head, bytes, error));
+    *must_close = head->chunked || head->length > 0; /* the body will not be read */
+    WEIR_TRY(check_key(x, head, bytes, error));
+    WEIR_TRY(check_route(x, error));
+    WEIR_TRY(check_place(x, error));
+    if (x->route == NULL) return WEIR_OK;
+    WEIR_TRY(check_serving(x, error));
+    WEIR_TRY(check_body(x, head, bytes, error));
+    *must_close = false;
     return WEIR_OK;
 }

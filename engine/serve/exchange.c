@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
-#include "engine/formats/json.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
@@ -16,22 +15,37 @@ static void make_id(char *id, size_t size)
     (void)snprintf(id, size, "req_%016llx%08llx", (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff));
 }
 
-weir_exchange *weir_exchange_open(weir_server *server, const char *target)
+weir_exchange *weir_exchange_open(weir_connection *connection, const char *method, const char *target)
 {
-    weir_exchange *const x = calloc(1, sizeof *x); /* the connection paid for one */
+    weir_server *const   server = connection->server;
+    weir_exchange *const x = weir_memory_take_zero(1, sizeof *x);
     if (x == NULL) return NULL;
     x->server = server;
+    x->connection = connection;
+    x->attached = true;
     x->start_ns = weir_clock_ns();
     x->key = -1;
-    x->target_length = strlen(target);
     const size_t length = strcspn(target, "?");
     if (length < sizeof x->path) memcpy(x->path, target, length); /* a longer path is no path of ours: it stays empty */
-    if (target[length] == '?' && x->target_length - length <= sizeof x->query)
+    if (target[length] == '?' && strlen(target + length) <= sizeof x->query)
         (void)snprintf(x->query, sizeof x->query, "%s", target + length + 1);
+    (void)snprintf(x->method, sizeof x->method, "%.*s", (int)sizeof x->method - 1, method);
     make_id(x->id, sizeof x->id);
     (void)pthread_mutex_init(&x->lock, NULL);
     atomic_fetch_add(&server->n_exchanges, 1);
     return x;
+}
+
+void weir_exchange_detach(weir_exchange *x, bool complete)
+{
+    weir_server *const server = x->server;
+    (void)pthread_mutex_lock(&x->lock);
+    x->attached = false;
+    if (!complete) x->gone = true;
+    if (x->generation != NULL && x->gone) weir_generation_cancel(x->generation);
+    (void)pthread_mutex_unlock(&x->lock);
+    weir_loop_forget(&server->loop, x);
+    weir_workers_add(&server->workers, x, WEIR_WORK_DESTROY);
 }
 
 static void write_log_line(weir_exchange *x)
@@ -47,6 +61,10 @@ static void write_log_line(weir_exchange *x)
     weir_json_put_integer(&json, "status", x->status);
     weir_json_put_number(&json, "ms", (double)(weir_clock_ns() - x->start_ns) * 1e-6);
     if (x->error.status != 0) weir_json_put_string(&json, "error", x->error.message);
+    if (x->unknown.size > 0) {
+        weir_json_key(&json, "unknown_fields");
+        weir_json_raw(&json, x->unknown.data, x->unknown.size);
+    }
     if (x->generation != NULL && json.status == WEIR_OK) weir_generation_log(x->generation, &line);
     weir_json_close(&json, '}');
     if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK) (void)!write(x->server->options.log_fd, line.data, line.size);
@@ -64,17 +82,44 @@ static void count(weir_exchange *x)
         weir_metrics_add(&metrics->refused, 1);
 }
 
+void weir_exchange_warn(weir_exchange *x, const weir_unknown_fields *unknown)
+{
+    weir_json_out json = { .buffer = &x->unknown };
+    weir_warning_unknown(x->warning, unknown);
+    if (unknown->count > 0) weir_unknown_write(&json, unknown);
+    if (json.status != WEIR_OK) weir_buffer_free(&x->unknown); /* the header says it still */
+}
+
+weir_status weir_exchange_check_fields(weir_exchange *x, const json_t *root, weir_body body)
+{
+    weir_unknown_fields unknown = { 0 };
+    WEIR_TRY(weir_fields_check(root, body, &unknown, &x->error));
+    weir_exchange_warn(x, &unknown);
+    return WEIR_OK;
+}
+
 void weir_exchange_drop_body(weir_exchange *x)
 {
     atomic_fetch_sub(&x->server->body_bytes, x->body.capacity);
     weir_buffer_free(&x->body);
 }
 
-bool weir_exchange_hold_tree(weir_exchange *x)
+/* Opened when first needed: most requests that are refused by their head take nothing. */
+weir_payer *weir_exchange_payer(weir_exchange *x)
 {
-    if (x->body.size == 0 || weir_hold_take(&x->tree, weir_json_tree_bytes(x->body.data, x->body.size))) return true;
-    weir_api_from_status(&x->error, WEIR_ENOMEM, NULL);
-    return false;
+    weir_payer *const payer = &x->server->payer.payer;
+    (void)pthread_mutex_lock(&x->lock);
+    if (x->heap == NULL) x->heap = weir_heap_open(payer);
+    weir_heap *const heap = x->heap;
+    (void)pthread_mutex_unlock(&x->lock);
+    return heap != NULL ? weir_heap_payer(heap) : payer;
+}
+
+void weir_exchange_run(weir_exchange *x)
+{
+    weir_payer *const before = weir_payer_set(weir_exchange_payer(x));
+    x->route->run(x);
+    (void)weir_payer_set(before);
 }
 
 void weir_exchange_destroy(weir_exchange *x)
@@ -85,10 +130,11 @@ void weir_exchange_destroy(weir_exchange *x)
     write_log_line(x);
     if (x->generation != NULL) weir_generation_free(x->generation);
     weir_exchange_drop_body(x);
-    weir_hold_give(&x->tree);
     weir_buffer_free(&x->reply);
+    weir_buffer_free(&x->unknown);
+    weir_heap_close(x->heap);
     (void)pthread_mutex_destroy(&x->lock);
-    free(x);
+    weir_memory_give(x);
     atomic_fetch_sub(&server->n_exchanges, 1);
 }
 
@@ -104,15 +150,13 @@ weir_own_name weir_exchange_own(const weir_exchange *x, const char *cache_salt, 
 
 void weir_exchange_wake(weir_exchange *x)
 {
-    if (!x->suspended || x->mhd == NULL) return;
-    x->suspended = false;
-    MHD_resume_connection(x->mhd);
+    if (x->attached) weir_loop_wake(&x->server->loop, x);
 }
 
 void weir_exchange_leave(weir_exchange *x)
 {
     (void)pthread_mutex_lock(&x->lock);
-    if (!x->gone && x->mhd != NULL) {
+    if (!x->gone && x->attached) {
         x->gone = true;
         if (x->generation != NULL) weir_generation_cancel(x->generation);
         weir_exchange_wake(x);
@@ -133,7 +177,10 @@ bool weir_exchange_charge(weir_exchange *x, size_t n)
     weir_server *const server = x->server;
     const size_t       before = x->body.capacity;
     if (x->body.size + n + 1 > before && atomic_load(&server->body_bytes) + n > (size_t)server->options.body_memory_limit) return false;
-    if (weir_buffer_reserve(&x->body, n) != WEIR_OK) return false;
+    weir_payer *const payer = weir_payer_set(weir_exchange_payer(x));
+    const weir_status status = weir_buffer_reserve(&x->body, n);
+    (void)weir_payer_set(payer);
+    if (status != WEIR_OK) return false;
     atomic_fetch_add(&server->body_bytes, x->body.capacity - before);
     return true;
 }

@@ -10,51 +10,6 @@
 
 /* ---- prompts ---- */
 
-static weir_status encode(weir_ids *ids, const weir_server *server, const char *text, size_t n, const weir_encode_options *options,
-                          const char *param, weir_api_error *error)
-{
-    weir_error        why = { 0 };
-    const weir_status status = weir_tokenizer_encode(server->options.tokenizer, ids, text, n, options, &why);
-    if (status == WEIR_EINVAL || status == WEIR_EFORMAT) return weir_api_bad(error, param, "%s", why.text);
-    if (status != WEIR_OK) weir_api_from_status(error, status, why.text);
-    return status;
-}
-
-weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const weir_openai_request *request, weir_buffer *text,
-                             weir_api_error *error)
-{
-    const weir_tokenizer *const tokenizer = server->options.tokenizer;
-    if (server->options.chat == NULL && server->options.chat_problem != NULL)
-        return weir_api_fail(error, 501, "not_supported", NULL, "this model's chat template cannot be used (%s); use /v1/completions",
-                             server->options.chat_problem);
-    if (server->options.chat == NULL)
-        return weir_api_fail(error, 501, "not_supported", NULL, "this model has no chat template; use /v1/completions");
-    const weir_chat_input input = {
-        .messages = request->messages,
-        .tools = request->tools,
-        .variables = request->variables,
-        .bos_token = request->state != NULL ? "" : weir_tokenizer_bos_text(tokenizer),
-        .eos_token = weir_tokenizer_eos_text(tokenizer),
-        .add_generation_prompt = request->add_generation_prompt,
-        .continue_final_message = request->continue_final_message,
-        .now_unix_seconds = weir_clock_unix_seconds(),
-    };
-    weir_chat_output rendered = { 0 };
-    weir_error       why = { 0 };
-    weir_status      status = weir_chat_render(server->options.chat, &rendered, &input, &why);
-    if (status == WEIR_EINVAL || status == WEIR_EFULL) {
-        status = weir_api_bad(error, "messages", "the chat template refuses these messages: %s", why.text);
-    } else if (status != WEIR_OK) {
-        weir_api_from_status(error, status, why.text);
-    } else {
-        const weir_encode_options options = { .parse_special = true, .plain = rendered.user, .n_plain = rendered.n_user };
-        status = encode(ids, server, rendered.text.data, rendered.text.size, &options, "messages", error);
-    }
-    if (status == WEIR_OK) *text = rendered.text, rendered.text = (weir_buffer){ 0 };
-    weir_chat_output_free(&rendered);
-    return status;
-}
-
 static weir_status read_chat_prompt(weir_generation *g, weir_api_error *error)
 {
     const weir_server *const server = g->exchange->server;
@@ -62,6 +17,9 @@ static weir_status read_chat_prompt(weir_generation *g, weir_api_error *error)
     const char *const        first = json_string_value(json_object_get(json_array_get(g->request.messages, 0), "role"));
     g->prompts[0].has_preamble = g->request.tools != NULL || (first != NULL && strcmp(first, "system") == 0);
     const weir_status status = weir_chat_prompt(&g->prompts[0].ids, server, &g->request, &text, error);
+    if (status == WEIR_OK && g->request.wants_thought && !weir_chat_reads_effort(server))
+        weir_warning_add(g->exchange->warning,
+                         "reasoning_effort has no effect: the chat template does not read it");
     if (status == WEIR_OK && text.size > 0) g->think = weir_think_start(text.data, text.size, server->thinks);
     weir_buffer_free(&text);
     return status;
@@ -79,7 +37,9 @@ static weir_status read_completion_prompt(weir_generation *g, weir_prompt *promp
     weir_status              status = WEIR_OK;
     if (json_is_string(source)) {
         const weir_encode_options options = { .add_special = g->request.state == NULL, .parse_special = true };
-        WEIR_TRY(encode(&prompt->ids, server, json_string_value(source), json_string_length(source), &options, "prompt", error));
+        const char *const         string = json_string_value(source);
+        const size_t              n = json_string_length(source);
+        WEIR_TRY(weir_text_encode(&prompt->ids, server, string, n, &options, "prompt", error));
         if (g->request.echo) status = weir_buffer_add(&prompt->echo, json_string_value(source), json_string_length(source));
     } else {
         status = read_ids(&prompt->ids, source);
@@ -112,12 +72,23 @@ static weir_status check_length(const weir_generation *g, const weir_prompt *pro
     return weir_api_over_budget(error, param, why.text, n, weir_service_row_limit(info, g->request.n));
 }
 
+static weir_status check_session(const weir_generation *g, weir_api_error *error)
+{
+    if (g->request.session == NULL || g->exchange->server->options.sessions != NULL) return WEIR_OK;
+    return weir_api_fail(error, 400, "unsupported_parameter", "session",
+                         "session: sessions are off; start the server with sessions.dir");
+}
+
 static weir_status open_beginning(weir_generation *g, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
     weir_state_info      info;
     weir_error           why = { 0 };
     if (g->request.state == NULL) return WEIR_OK;
+    if (x->server->options.states == NULL)
+        return weir_api_fail(
+            error, 400, "unsupported_parameter", "state",
+            "state: no database of states is served; start the server with states.dir");
     WEIR_TRY(weir_states_of_name(&info, x, g->request.state, "state"));
     if (!weir_state_is_exact(&info) && (!g->request.cache_prompt || g->request.policy != NULL))
         return weir_api_bad(error, "state",
@@ -164,6 +135,7 @@ static weir_status make_answers(weir_generation *g)
         weir_answer *const answer = &g->answers[i];
         answer->tokenizer = g->exchange->server->options.tokenizer;
         answer->stop.list = &g->request.stop;
+        answer->one_call = g->request.one_call;
         answer->think.state = g->think;
         answer->want_scores = g->request.logprobs;
         answer->scores.width = (size_t)g->request.n_top_logprobs;
@@ -184,10 +156,10 @@ static weir_status make_answers(weir_generation *g)
 static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
 {
     weir_exchange *const x = g->exchange;
-    if (!weir_exchange_hold_tree(x)) return WEIR_ENOMEM;
     WEIR_TRY(
         weir_openai_request_read(&g->request, chat, x->body.data != NULL ? x->body.data : "", x->body.size, &x->server->limits, error));
     weir_exchange_drop_body(x);
+    weir_exchange_warn(x, &g->request.unknown);
     const size_t n_prompts = chat ? 1 : weir_openai_prompt_count(g->request.prompt);
     g->think = WEIR_THINK_CONTENT;
     g->created = weir_clock_unix_seconds();
@@ -203,6 +175,7 @@ static weir_status fill(weir_generation *g, bool chat, weir_api_error *error)
     }
     g->n_prompts = n_prompts;
     g->n_choices = n_prompts * (size_t)g->request.n;
+    WEIR_TRY(check_session(g, error));
     WEIR_TRY(open_beginning(g, error));
     WEIR_TRY(read_prompts(g, error));
     weir_openai_request_forget_prompt(&g->request);

@@ -92,7 +92,8 @@ static bool on_event(void *user, const weir_event *event)
     weir_prompt *const     prompt = user;
     weir_generation *const g = prompt->generation;
     weir_exchange *const   x = g->exchange;
-    weir_payer *const      before = weir_payer_set(&x->server->payer.payer); /* the engine thread has none */
+    weir_payer *const      before =
+        weir_payer_set(weir_exchange_payer(x)); /* the engine thread has none */
     (void)pthread_mutex_lock(&x->lock);
     const bool go_on = take_event(g, prompt, event);
     const bool over = weir_generation_is_over(g);
@@ -193,7 +194,8 @@ static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_s
     } else if (status == WEIR_EINVAL && has_code(error, "kv_budget_exceeded")) {
         (void)!weir_api_fail(failure, 400, "kv_budget_exceeded", "kv_budget", "%s", error->text);
     } else if (status == WEIR_EINVAL) {
-        (void)!weir_api_bad(failure, NULL, "%s", error->text);
+        const bool budget = strncmp(error->text, "kv_budget ", strlen("kv_budget ")) == 0;
+        (void)!weir_api_bad(failure, budget ? "kv_budget" : NULL, "%s", error->text);
     } else {
         weir_api_from_status(failure, status, error->text);
     }

@@ -37,7 +37,6 @@ struct weir_generation {
     int64_t        first_token_ns, last_token_ns;
     /* stream */
     weir_buffer out;
-    size_t      out_at;
     int64_t     last_sent_ns;
     bool        ping, end_sent;
 };

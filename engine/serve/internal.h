@@ -1,52 +1,115 @@
 /* engine/serve/internal.h - the structures shared by the files of this folder. Not for others.
  *
- * Threads: one MHD thread runs all HTTP callbacks; workers parse, render, tokenise and submit; the engine thread delivers tokens; the
- * watcher enforces times. An exchange is one request and its answer. MHD does not end the request of a suspended connection, so a worker
- * may use the exchange whose request waits for it. Lock order: registry, then exchange, then what MHD and the workers lock inside. */
+ * Threads: one HTTP thread (loop.c) owns all sockets and connections; workers parse, render, tokenise
+ * and submit; the engine thread delivers tokens. An exchange is one request and its answer: opened by
+ * the HTTP thread, destroyed by a worker after the HTTP thread let go of it. Lock order: exchange,
+ * then the loop's wake list and the workers' queue. */
 #pragma once
 #include <jansson.h>
-#include <microhttpd.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/uio.h>
 
+#include "engine/base/heap.h"
 #include "engine/schedule/documents.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
+#include "engine/serve/http_chunks.h"
+#include "engine/serve/http_head.h"
 #include "engine/serve/json_out.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/openai_request.h"
 #include "engine/serve/server.h"
 #include "offload/ledger.h"
 
+typedef struct weir_connection weir_connection;
 typedef struct weir_exchange   weir_exchange;
 typedef struct weir_generation weir_generation;
 
-/* ---- connections (watch.c) ----------------------------------------------------------------------------------- */
+/* ---- connections (connection.c, respond.c; HTTP thread only) ---------------------------------- */
 
-typedef enum weir_phase { WEIR_PHASE_IDLE, WEIR_PHASE_HEADER, WEIR_PHASE_BODY, WEIR_PHASE_ANSWER } weir_phase;
+typedef enum weir_phase {
+    WEIR_PHASE_IDLE, /* no byte of a request yet */
+    WEIR_PHASE_HEADER,
+    WEIR_PHASE_BODY,
+    WEIR_PHASE_ANSWER, /* the request is complete, or refused; its answer is made and sent */
+    WEIR_PHASE_LINGER, /* all is sent; what still comes is read away, so that no reset destroys it */
+    WEIR_PHASE_CLOSED, /* freed at the end of the loop's turn */
+} weir_phase;
 
-/* All fields under the server's registry lock. */
-typedef struct weir_connection {
-    struct weir_connection *next, *previous;
-    weir_exchange          *exchange;   /* NULL between requests */
-    int                     fd;
-    weir_phase              phase;
-    int64_t                 since_ns;   /* begin of the phase */
-    int64_t                 writing_ns; /* a piece of a stream was given to MHD and is not written yet; 0: none */
-    uint64_t                received;   /* bytes the socket had received when the last request ended */
-    size_t                  body_bytes;
-    bool                    chunked;
-} weir_connection;
+enum { WEIR_OUT_PIECES = 3 };
 
-void weir_watch_opened(weir_server *server, weir_connection *connection);
-void weir_watch_closed(weir_server *server, weir_connection *connection);
-/* Enters a phase; `exchange` is remembered. */
-void  weir_watch_phase(weir_server *server, weir_connection *connection, weir_phase phase, weir_exchange *exchange);
-void  weir_watch_body(weir_server *server, weir_connection *connection, size_t n);
-void  weir_watch_writing(weir_server *server, weir_connection *connection, bool writing);
-void *weir_watch_run(void *server); /* thread */
-/* A whole error answer straight to the socket, for states in which MHD takes no reply; then the socket's end. */
-void weir_watch_answer_and_end(int fd, const weir_api_error *error);
+struct weir_connection {
+    weir_connection *next, *previous; /* of the loop's list */
+    weir_server     *server;
+    weir_exchange   *exchange; /* NULL between requests */
+    int              fd;
+    uint32_t         events;  /* epoll's, as registered */
+    struct in6_addr  address; /* of the peer; IPv4 mapped */
+    weir_phase       phase;
+    bool             is_spare;    /* one of the places beyond max_connections: health only */
+    bool             peer_closed; /* the peer sends nothing more */
+    bool             again;       /* it has work left for the loop's next turn */
+    bool             close_after, http_1_0, head_only;
+    bool             begun, streaming, ending; /* of the answer that is being sent */
+    int64_t          since_ns;                 /* begin of the phase */
+    int64_t          moved_ns;                 /* last byte that came or went */
+    int64_t          n_requests;
+    weir_http_head   head;
+    weir_http_chunks chunks;
+    bool             chunked;
+    int64_t          body_left, body_bytes; /* with Content-Length; received so far */
+    struct iovec     out[WEIR_OUT_PIECES];  /* what is being sent: pieces out_at to n_out */
+    int              out_at, n_out;
+    char             chunk_head[24], out_head[WEIR_REPLY_HEADER_BYTES];
+    size_t           in_used, in_capacity; /* bytes of `in`: of the request and behind it */
+    char             in[];
+};
+
+/* Takes a connected socket. NULL: no memory; the socket is still the caller's. */
+weir_connection *weir_connection_open(weir_server *server, int fd, const struct in6_addr *address, bool is_spare);
+void             weir_connection_free(weir_connection *connection); /* after it is CLOSED */
+/* Does what can be done now: after events of its socket, when its exchange woke it, when it had work left. */
+void weir_connection_run(weir_connection *connection, uint32_t events);
+void weir_connection_tick(weir_connection *connection, int64_t now_ns); /* times */
+void weir_connection_close(weir_connection *connection);                /* at once; its request is left */
+/* How much is lost by closing it to make room for another: 0 idle, 1 in a header, 2 in a body that does not come; -1: it is busy. */
+int weir_connection_worth(const weir_connection *connection, int64_t now_ns);
+
+/* respond.c */
+typedef enum weir_sent { WEIR_SENT_PART, WEIR_SENT_ALL, WEIR_SENT_FAILED } weir_sent;
+/* Begins or goes on to send what the exchange has ready. PART: the socket or the exchange has to come first. */
+weir_sent weir_respond(weir_connection *connection);
+
+/* ---- the loop (loop.c) ------------------------------------------------------------------------ */
+
+enum { WEIR_LOOP_STOP = 1, WEIR_LOOP_LEAVE = 2, WEIR_LOOP_QUIT = 4 };
+
+typedef struct weir_loop {
+    pthread_t        thread;
+    bool             running;
+    int              epoll, wake, listener; /* descriptors, -1: none */
+    int              n_connections, n_spare;
+    bool             is_full; /* no descriptor was left: accepting waits for the next tick */
+    weir_connection *connections;
+    pthread_mutex_t  lock;
+    weir_exchange   *first_awake; /* under the lock */
+    unsigned         commands;    /* under the lock */
+} weir_loop;
+
+/* STOP: answers that run end with a word to their clients. LEAVE: they end. QUIT: all connections are
+ * closed, and the thread ends. */
+WEIR_MUST_CHECK weir_status weir_loop_open(weir_server *server, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_loop_start(weir_server *server, weir_error *error);
+void                        weir_loop_command(weir_loop *loop, unsigned command); /* any thread */
+void                        weir_loop_close(weir_loop *loop);                     /* QUITs if it runs; idempotent */
+/* The exchange's lock is held and it is attached. */
+void weir_loop_wake(weir_loop *loop, weir_exchange *exchange);
+/* It is not attached any more: no wake comes after this. */
+void weir_loop_forget(weir_loop *loop, weir_exchange *exchange);
+/* Registers the events that a connection waits for. */
+void weir_loop_watch(weir_loop *loop, weir_connection *connection, uint32_t events);
 
 /* ---- work for the worker threads (workers.c) ------------------------------------------------------------------ */
 
@@ -84,41 +147,54 @@ enum { WEIR_REQUEST_ID = 128, WEIR_PATH_BYTES = 512, WEIR_QUERY_BYTES = 128 };
 
 struct weir_exchange {
     weir_server      *server;
-    weir_connection  *connection;
+    weir_connection  *connection; /* HTTP thread only */
     const weir_route *route;
     char              id[WEIR_REQUEST_ID + 1], path[WEIR_PATH_BYTES], method[16];
-    size_t            target_length; /* of the whole request target */
     char              query[WEIR_QUERY_BYTES]; /* what stands behind '?'; "" when it is longer */
     int64_t           start_ns;
     int               key; /* index of the API key, -1: none */
     weir_buffer       body;
-    size_t            length; /* Content-Length, 0: none or not known before */
-    weir_hold         tree; /* of the body as JSON, until the request is over */
-    bool              checked, dispatched, chunked; /* MHD thread only */
+    char              cors[WEIR_ACCESS_ORIGIN]; /* the listed origin that asks; "": none */
 
-    pthread_mutex_t        lock;
-    struct MHD_Connection *mhd; /* NULL once the request is over */
-    bool                   suspended, gone; /* gone: the client left or must be left */
-    weir_ready             ready;
-    int                    status; /* HTTP */
-    weir_api_error         error; /* status 0: none */
-    const char            *content_type;
-    weir_buffer            reply;
-    weir_generation       *generation; /* set by a worker before anything else knows it */
+    pthread_mutex_t  lock;
+    weir_heap       *heap; /* NULL: nothing was taken yet, or there was no room for one */
+    bool             attached; /* a connection waits for it */
+    bool             gone; /* the client left or must be left */
+    weir_ready       ready;
+    int              status; /* HTTP */
+    weir_api_error   error; /* status 0: none */
+    const char      *content_type;
+    weir_buffer      reply;
+    weir_buffer      unknown; /* names of unknown fields, a JSON array for the log; or empty */
+    char             warning[WEIR_WARNING_BYTES]; /* x-weir-warning; filled before `ready`; "": none */
+    weir_generation *generation; /* set by a worker before anything else knows it */
+
+    weir_exchange *next_awake, *previous_awake; /* under the loop's lock */
+    bool           awake;
 
     weir_exchange *next_work; /* under the workers' lock */
     unsigned       work;
     bool           queued, worked_on;
 };
 
-weir_exchange *weir_exchange_open(weir_server *server, const char *target);
-void           weir_exchange_destroy(weir_exchange *exchange); /* worker: releases jobs, writes the log line, frees */
-void           weir_exchange_wake(weir_exchange *exchange); /* lock held: the MHD thread shall look again */
-void           weir_exchange_leave(weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
-void           weir_exchange_stop(weir_exchange *exchange); /* any thread, lock not held: cancel its answer and say why */
-bool           weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
-bool           weir_exchange_hold_tree(weir_exchange *exchange); /* before the body is parsed; false: the error is filled */
-void           weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
+/* For a request of a connection; NULL: no memory. `target` may be "". */
+weir_exchange *weir_exchange_open(weir_connection *connection, const char *method, const char *target);
+/* The connection lets go of it. `complete`: its answer was sent. */
+void weir_exchange_detach(weir_exchange *exchange, bool complete);
+void weir_exchange_destroy(weir_exchange *exchange); /* worker: releases jobs, writes the log line, frees */
+void weir_exchange_wake(weir_exchange *exchange); /* lock held: the HTTP thread shall look again */
+void weir_exchange_leave(weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
+void weir_exchange_stop(weir_exchange *exchange); /* any thread, lock not held: cancel its answer and say why */
+bool weir_exchange_charge(weir_exchange *exchange, size_t n); /* n more bytes of body; false: the server's bound is reached */
+void weir_exchange_drop_body(weir_exchange *exchange); /* it was read */
+/* For the header and the log line; once a request. */
+void weir_exchange_warn(weir_exchange *exchange, const weir_unknown_fields *unknown);
+/* The fields of a body that no weir_openai_request is made of. */
+WEIR_MUST_CHECK weir_status weir_exchange_check_fields(weir_exchange *exchange, const json_t *root,
+                                                       weir_body body);
+/* For weir_payer_set: its heap. All that the request causes is taken there, on whatever thread. */
+weir_payer    *weir_exchange_payer(weir_exchange *exchange); /* lock not held */
+void           weir_exchange_run(weir_exchange *exchange); /* the route, with that payer */
 /* What one key's requests call something, apart from what others call so: the same after a restart, in whatever order the keys are. */
 typedef struct weir_own_name {
     char salt[WEIR_SALT_BYTES + 24], name[WEIR_SESSION_NAME + 1]; /* salt "": none */
@@ -141,11 +217,15 @@ void weir_generation_advance(weir_exchange *exchange); /* worker: submit more pr
 void weir_generation_cancel(weir_generation *generation); /* exchange's lock held */
 void weir_generation_stop(
     weir_generation *generation); /* exchange's lock held: the client gets an error, as a reply or as the end of its stream */
-void    weir_generation_release(weir_generation *generation); /* gives its jobs back: no callback comes after this */
-void    weir_generation_free(weir_generation *generation);
-void    weir_generation_log(const weir_generation *generation, weir_buffer *line);
-ssize_t weir_stream_read(void *exchange, uint64_t position, char *out, size_t max); /* MHD content reader */
-void    weir_stream_tick(weir_exchange *exchange, int64_t now_ns); /* watcher: pings, late headers, prompts that wait for the queue */
+void weir_generation_release(weir_generation *generation); /* gives its jobs back: no callback comes after this */
+void weir_generation_free(weir_generation *generation);
+void weir_generation_log(const weir_generation *generation, weir_buffer *line);
+typedef enum weir_piece { WEIR_PIECE_NONE, WEIR_PIECE_TEXT, WEIR_PIECE_END, WEIR_PIECE_BROKEN } weir_piece;
+/* The next piece of a stream, once the one before was sent. TEXT is borrowed until the next call. NONE: the exchange wakes its
+ * connection when more has come. BROKEN: the stream ends without an end, since its answer is not complete. */
+weir_piece weir_stream_next(weir_exchange *exchange, const char **text, size_t *n);
+/* HTTP thread, now and then: pings, late headers, prompts that wait for the queue. */
+void weir_stream_tick(weir_exchange *exchange, int64_t now_ns);
 
 /* ---- other endpoints -------------------------------------------------------------------------------------------- */
 
@@ -176,7 +256,13 @@ WEIR_MUST_CHECK weir_status weir_text_ids(weir_ids *ids, bool *given, const weir
 /* Ids of the field `prompt` or `messages`; *given: there is one of them. On failure the error is filled. */
 WEIR_MUST_CHECK weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root, bool *given,
                                                weir_api_error *error);
-/* Ids of a chat prompt; on failure the error is filled. *think: how the answer begins; may be NULL. */
+WEIR_MUST_CHECK weir_status weir_text_encode(weir_ids *ids, const weir_server *server,
+                                             const char *text, size_t n,
+                                             const weir_encode_options *options, const char *param,
+                                             weir_api_error *error);
+/* Whether the chat template's text depends on how much is to be thought. */
+bool weir_chat_reads_effort(const weir_server *server);
+/* Ids and text of a chat prompt; on failure the error is filled. */
 WEIR_MUST_CHECK weir_status weir_chat_prompt(weir_ids *ids, const weir_server *server, const weir_openai_request *request,
                                              weir_buffer *text, weir_api_error *error);
 
@@ -188,24 +274,16 @@ struct weir_server {
     weir_access         access;
     weir_ledger_payer   payer; /* of all that belongs to requests */
     weir_metrics        metrics;
-    struct MHD_Daemon  *daemon;
-    int                 listen_fd, port;
-    bool                loopback, watching;
+    weir_loop           loop;
+    int                 port;
     int64_t             start_unix;
-    pthread_t           watcher;
-    atomic_bool         stopping, draining;
+    atomic_bool         draining;
     atomic_size_t       body_bytes, n_exchanges;
     atomic_int          n_state_waits; /* workers that wait for what /v1/states computes */
     weir_workers        workers;
-    pthread_mutex_t     registry_lock;
-    weir_connection    *connections;
     bool                thinks; /* the vocabulary has <think> */
 };
 
-enum MHD_Result weir_http_handle(void *server, struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
-                                 const char *upload, size_t *upload_size, void **exchange);
-void           *weir_http_target(void *server, const char *target, struct MHD_Connection *mhd);
-void            weir_http_completed(void *server, struct MHD_Connection *mhd, void **exchange, enum MHD_RequestTerminationCode why);
-void            weir_http_connection(void *server, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode what);
-/* Checks of the header alone (check.c): framing, names, sizes, Host, key, route, length. Fills the error; *must_close: framing in doubt. */
-WEIR_MUST_CHECK weir_status weir_check_header(weir_exchange *exchange, struct MHD_Connection *mhd, const char *version, bool *must_close);
+/* Checks of a whole head (check.c): Host, origin, key, route, length. Fills the error. *must_close: the
+ * body, if there is one, will not be read. */
+WEIR_MUST_CHECK weir_status weir_check_head(weir_exchange *exchange, const weir_http_head *head, const char *bytes, bool *must_close);

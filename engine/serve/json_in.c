@@ -1,107 +1,42 @@
-/* engine/serve/json_in.c - jansson reads, a scan before it bounds what jansson may build: depth, counts, sizes of numbers.
- * The scan knows only strings, brackets and numbers; syntax is jansson's to judge. */
+/* engine/serve/json_in.c - faults of engine/formats/json_reader.c as errors of the API. */
 #include "engine/serve/json_in.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-typedef struct scan {
-    const char *text, *at, *end;
-    const char *string;   /* the last string at depth 1, without quotes: the key when a colon follows */
-    size_t      string_length;
-    char        key[48];  /* the top-level key whose value is being read */
-    int         depth;
-    int64_t     n_values, n_keys;
-} scan;
+#include "engine/formats/json.h"
 
-static long long offset_of(const scan *s) { return (long long)(s->at - s->text); }
-
-static void skip_string(scan *s)
+static weir_status refuse(weir_json_fault fault, const weir_json_place *at, weir_api_error *error)
 {
-    const char *const begin = ++s->at;
-    while (s->at < s->end && *s->at != '"') s->at += *s->at == '\\' && s->at + 1 < s->end ? 2 : 1;
-    if (s->depth == 1) s->string = begin, s->string_length = (size_t)((s->at < s->end ? s->at : s->end) - begin);
-    s->at++;
-}
-
-static void take_key(scan *s)
-{
-    s->n_keys++;
-    if (s->depth != 1 || s->string == NULL) return;
-    size_t n = 0;
-    for (; n < s->string_length && n < sizeof s->key - 1; n++)
-        s->key[n] = (char)(s->string[n] > 0x20 && s->string[n] < 0x7f ? s->string[n] : '?');
-    s->key[n] = 0;
-}
-
-static weir_status check_number(scan *s, weir_api_error *error)
-{
-    const size_t      length = strspn(s->at, "+-0123456789.eE");
-    const bool        fraction = strspn(s->at, "+-0123456789") < length;
-    const char *const param = s->depth >= 1 && s->key[0] != 0 ? s->key : NULL;
-    errno = 0;
-    if (fraction) {
-        if (!isfinite(strtod(s->at, NULL))) return weir_api_bad(error, param, "a number at byte %lld is too large", offset_of(s));
-    } else {
-        (void)strtoll(s->at, NULL, 10);
-        if (errno == ERANGE) return weir_api_bad(error, param, "an integer at byte %lld does not fit 64 bits", offset_of(s));
-    }
-    s->at += length;
-    return WEIR_OK;
-}
-
-static weir_status step(scan *s, weir_api_error *error)
-{
-    switch (*s->at) {
-    case '"': skip_string(s); return WEIR_OK;
-    case ':': take_key(s); break;
-    case ',': s->n_values++; break;
-    case '[':
-    case '{':
-        s->n_values++;
-        if (++s->depth > WEIR_JSON_DEPTH)
-            return weir_api_bad(error, NULL, "the JSON at byte %lld is nested deeper than %d levels", offset_of(s), WEIR_JSON_DEPTH);
-        break;
-    case ']':
-    case '}': s->depth--; break;
-    case '-':
-    case '0':
-    case '1':
-    case '2':
-    case '3':
-    case '4':
-    case '5':
-    case '6':
-    case '7':
-    case '8':
-    case '9': return check_number(s, error);
-    default: break;
-    }
-    s->at++;
-    return WEIR_OK;
-}
-
-static weir_status check_bounds(const char *text, size_t n, weir_api_error *error)
-{
-    scan s = { .text = text, .at = text, .end = text + n };
-    while (s.at < s.end) {
-        WEIR_TRY(step(&s, error));
-        if (s.n_values > WEIR_JSON_VALUES || s.n_keys > WEIR_JSON_KEYS)
-            return weir_api_bad(error, s.key[0] != 0 ? s.key : NULL, "the JSON holds more than %d values or %d keys", WEIR_JSON_VALUES,
-                                WEIR_JSON_KEYS);
+    const char *const param = at->key[0] != 0 ? at->key : NULL;
+    switch (fault) {
+    case WEIR_JSON_FINE: break;
+    case WEIR_JSON_NO_MEMORY: weir_api_from_status(error, WEIR_ENOMEM, NULL); return WEIR_ENOMEM;
+    case WEIR_JSON_SYNTAX:
+        return weir_api_bad(error, NULL, "the body is not valid JSON: %s (byte %zu)", at->reason,
+                            at->offset);
+    case WEIR_JSON_TOO_DEEP:
+        return weir_api_bad(error, NULL, "the JSON at byte %zu is nested deeper than %d levels",
+                            at->offset, WEIR_JSON_DEPTH);
+    case WEIR_JSON_TOO_MANY_VALUES:
+    case WEIR_JSON_TOO_MANY_KEYS:
+        return weir_api_bad(error, param, "the JSON holds more than %d values or %d keys",
+                            WEIR_JSON_VALUES, WEIR_JSON_KEYS);
+    case WEIR_JSON_LARGE_INTEGER:
+        return weir_api_bad(error, param, "an integer at byte %zu does not fit 64 bits",
+                            at->offset);
+    case WEIR_JSON_LARGE_NUMBER:
+        return weir_api_bad(error, param, "a number at byte %zu is too large", at->offset);
     }
     return WEIR_OK;
 }
 
 weir_status weir_json_read(json_t **out, const char *text, size_t n, weir_api_error *error)
 {
+    weir_json_place place = { 0 };
+    json_t         *root = NULL;
     if (n == 0) return weir_api_bad(error, NULL, "the body is empty; send a JSON object");
-    WEIR_TRY(check_bounds(text, n, error));
-    json_error_t  why;
-    json_t *const root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (root == NULL) return weir_api_bad(error, NULL, "the body is not valid JSON: %s (byte %d)", weir_quote(why.text).text, why.position);
+    const weir_json_fault fault = weir_json_build(&root, &place, text, n, &weir_json_request);
+    if (fault != WEIR_JSON_FINE) return refuse(fault, &place, error);
     if (!json_is_object(root)) {
         json_decref(root);
         return weir_api_bad(error, NULL, "the body must be a JSON object");

@@ -5,16 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/formats/json.h"
 #include "engine/serve/errors.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { WEIR_JSON_DEPTH = 64, WEIR_JSON_VALUES = 1 << 20, WEIR_JSON_KEYS = 1 << 16 };
-
-/* Reads one object out of text [n] (text[n] == 0). Refused: syntax errors, duplicate keys, invalid UTF-8, lone surrogates, raw control
- * characters, more than the limits above, numbers that fit neither int64 nor double. *out is owned by the caller. */
+/* Reads one object out of text [n], by the limits of requests (engine/formats/json.h). *out is
+ * owned by the caller.
+ * errors : EINVAL (400); ENOMEM (503) */
 WEIR_MUST_CHECK weir_status weir_json_read(json_t **out, const char *text, size_t n, weir_api_error *error);
 
 /* Absent and null leave *out as it is. Booleans, strings and fractions are no integers. */

@@ -57,15 +57,18 @@ static weir_status read_content(json_t **out, const json_t *content, const char 
     return status;
 }
 
-/* Arguments are JSON text on the wire; templates walk through them. Text that is no object stays text. */
+/* Arguments are JSON text on the wire; templates walk through them. Text that is no object, or is
+ * past the limits of requests, stays text. NULL: no memory. */
 static json_t *read_arguments(const json_t *arguments)
 {
     if (json_is_object(arguments)) return json_deep_copy(arguments);
     if (!json_is_string(arguments)) return json_object();
-    weir_api_error ignored;
-    json_t        *object = NULL;
-    if (weir_json_read(&object, json_string_value(arguments), json_string_length(arguments), &ignored) == WEIR_OK) return object;
-    return json_stringn(json_string_value(arguments), json_string_length(arguments));
+    const char *const text = json_string_value(arguments);
+    const size_t      n = json_string_length(arguments);
+    weir_api_error    ignored;
+    json_t           *object = NULL;
+    const weir_status status = weir_json_read(&object, text, n, &ignored);
+    return status == WEIR_OK ? object : status == WEIR_ENOMEM ? NULL : json_stringn(text, n);
 }
 
 static weir_status read_tool_calls(json_t *message, const json_t *calls, const char *param, weir_api_error *error)
@@ -163,6 +166,37 @@ static bool is_tool_name(const char *name)
     return length > 0 && length <= WEIR_TOOL_NAME && name[length] == 0;
 }
 
+/* The type of a schema, as far as it says one: a name or several. */
+static bool is_schema_type(const json_t *type)
+{
+    static const char *const names[] = { "object",  "array",   "string", "number",
+                                         "integer", "boolean", "null" };
+    const char *const        text = json_string_value(type);
+    for (size_t i = 0; i < json_array_size(type); i++)
+        if (!json_is_string(json_array_get(type, i)) || !is_schema_type(json_array_get(type, i)))
+            return false;
+    for (size_t i = 0; text != NULL && i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(text, names[i]) == 0) return true;
+    return type == NULL || (json_is_array(type) && json_array_size(type) > 0);
+}
+
+static weir_status check_function(const json_t *function, size_t index, weir_api_error *error)
+{
+    const json_t *const text = weir_field(function, "description"), *const strict = weir_field(
+                                                                        function, "strict");
+    const json_t *const parameters = weir_field(function, "parameters");
+    if (text != NULL && !json_is_string(text))
+        return weir_api_bad(error, "tools", "tools[%zu]: description must be a string", index);
+    if (strict != NULL && !json_is_boolean(strict))
+        return weir_api_bad(error, "tools", "tools[%zu]: strict must be true or false", index);
+    if (parameters != NULL && !json_is_object(parameters))
+        return weir_api_bad(error, "tools", "tools[%zu]: parameters must be an object", index);
+    if (!is_schema_type(weir_field(parameters, "type")))
+        return weir_api_bad(error, "tools",
+                            "tools[%zu]: the type of parameters is no type of JSON Schema", index);
+    return WEIR_OK;
+}
+
 static weir_status check_tool(const json_t *tool, size_t index, weir_api_error *error)
 {
     const char *const   type = json_string_value(json_object_get(tool, "type"));
@@ -172,10 +206,14 @@ static weir_status check_tool(const json_t *tool, size_t index, weir_api_error *
         return weir_api_bad(error, "tools", "tools[%zu] must be {\"type\":\"function\",\"function\":{\"name\":...}}", index);
     if (!is_tool_name(name))
         return weir_api_bad(error, "tools", "tools[%zu]: the name must be 1 to %d of A-Z a-z 0-9 _ -", index, WEIR_TOOL_NAME);
-    const json_t *const parameters = weir_field(function, "parameters");
-    if (parameters != NULL && !json_is_object(parameters))
-        return weir_api_bad(error, "tools", "tools[%zu]: parameters must be an object", index);
-    return WEIR_OK;
+    return check_function(function, index, error);
+}
+
+/* Both were checked. */
+static bool same_name(const json_t *a, const json_t *b)
+{
+    const json_t *const one = json_object_get(json_object_get(a, "function"), "name");
+    return json_equal(one, json_object_get(json_object_get(b, "function"), "name"));
 }
 
 weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *error)
@@ -184,7 +222,13 @@ weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *e
     const size_t count = json_array_size(tools);
     if (!json_is_array(tools) || count > WEIR_TOOLS)
         return weir_api_bad(error, "tools", "tools must be an array of at most %d tools", WEIR_TOOLS);
-    for (size_t i = 0; i < count; i++) WEIR_TRY(check_tool(json_array_get(tools, i), i, error));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *const tool = json_array_get(tools, i);
+        WEIR_TRY(check_tool(tool, i, error));
+        for (size_t j = 0; j < i; j++)
+            if (same_name(json_array_get(tools, j), tool))
+                return weir_api_bad(error, "tools", "tools[%zu] has the name of tools[%zu]", i, j);
+    }
     if (count == 0) return WEIR_OK;
     *out = json_deep_copy(tools);
     return *out != NULL ? WEIR_OK : out_of_memory(error);

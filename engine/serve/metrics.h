@@ -31,6 +31,7 @@ typedef enum weir_success { WEIR_SUCCESS_STOP, WEIR_SUCCESS_LENGTH, WEIR_SUCCESS
 typedef struct weir_metrics {
     uint64_t prompt_tokens, cached_tokens, answer_tokens, success[WEIR_SUCCESS_COUNT];
     uint64_t refused, failed, cancelled; /* requests: 4xx and 429; 5xx after admission; client left */
+    uint64_t connections_refused; /* those that got no place */
     struct {
         uint64_t bucket[WEIR_HISTOGRAM_BUCKETS + 1]; /* the last one: above all bounds */
         uint64_t sum; /* ns or tokens */

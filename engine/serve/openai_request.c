@@ -2,14 +2,15 @@
 #include "engine/serve/openai_request.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "engine/base/memory.h"
 #include "engine/schedule/sessions.h"
+#include "engine/serve/chat_request.h"
 #include "engine/serve/json_in.h"
-#include "engine/serve/messages.h"
 
 static weir_status out_of_memory(weir_api_error *error)
 {
@@ -17,72 +18,28 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-static weir_status absent(weir_api_error *error, const char *key)
-{
-    return weir_api_fail(error, 501, "not_supported", key, "%s is not supported by this server", key);
-}
-
-/* ---- keys without effect here, and keys whose feature is absent ------------------------------------------- */
-
-typedef enum kind { KIND_STRING, KIND_OBJECT, KIND_BOOL } kind;
-
-static weir_status check_ignored(const json_t *root, weir_api_error *error)
-{
-    static const struct {
-        const char *key;
-        kind        type;
-    } ignored[] = {
-        { "user", KIND_STRING },
-        { "metadata", KIND_OBJECT },
-        { "store", KIND_BOOL },
-        { "service_tier", KIND_STRING },
-        { "parallel_tool_calls", KIND_BOOL },
-        { "safety_identifier", KIND_STRING },
-        { "prompt_cache_key", KIND_STRING },
-    };
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
-        const json_t *const value = weir_field(root, ignored[i].key);
-        if (value == NULL) continue;
-        switch (ignored[i].type) {
-        case KIND_STRING:
-            if (!json_is_string(value)) return weir_api_bad(error, ignored[i].key, "%s must be a string", ignored[i].key);
-            break;
-        case KIND_OBJECT:
-            if (!json_is_object(value)) return weir_api_bad(error, ignored[i].key, "%s must be an object", ignored[i].key);
-            break;
-        case KIND_BOOL:
-            if (!json_is_boolean(value)) return weir_api_bad(error, ignored[i].key, "%s must be true or false", ignored[i].key);
-            break;
-        }
-    }
-    return WEIR_OK;
-}
+/* ---- forms of an answer that are absent here ---- */
 
 static weir_status check_response_format(const json_t *root, weir_api_error *error)
 {
-    const json_t *const format = weir_field(root, "response_format");
+    static const char   key[] = "response_format";
+    const json_t *const format = weir_field(root, key);
     if (format == NULL) return WEIR_OK;
     const char *const type = json_string_value(json_object_get(format, "type"));
-    if (type == NULL) return weir_api_bad(error, "response_format", "response_format must be an object with a type");
+    if (type == NULL)
+        return weir_api_bad(error, key, "response_format must be an object with a type");
     if (strcmp(type, "text") == 0) return WEIR_OK;
-    if (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0) return absent(error, "response_format");
-    return weir_api_bad(error, "response_format", "unknown response_format type %s", weir_quote(type).text);
+    if (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0)
+        return weir_api_fail(error, 400, "unsupported_parameter", key,
+                             "response_format of type %s is not supported by this server", type);
+    return weir_api_bad(error, key, "unknown response_format type %s", weir_quote(type).text);
 }
 
-static weir_status check_absent_features(const json_t *root, weir_api_error *error)
+static weir_status check_priority(const json_t *root, weir_api_error *error)
 {
-    static const char *const absent_keys[] = { "suffix",        "functions",          "function_call", "audio",
-                                               "prediction",    "web_search_options", "guided_json",   "guided_regex",
-                                               "guided_choice", "guided_grammar",     "grammar",       "json_schema" };
-    for (size_t i = 0; i < sizeof absent_keys / sizeof absent_keys[0]; i++)
-        if (weir_field(root, absent_keys[i]) != NULL) return absent(error, absent_keys[i]);
-    bool    progress = false;
     int64_t priority = 0;
-    WEIR_TRY(weir_field_bool(root, "return_progress", &progress, error));
-    if (progress) return absent(error, "return_progress");
     WEIR_TRY(weir_field_integer(root, "priority", INT32_MIN, INT32_MAX, &priority, error));
-    if (priority != 0) return absent(error, "priority");
-    return check_response_format(root, error);
+    return priority == 0 ? WEIR_OK : weir_api_unsupported(error, "priority");
 }
 
 weir_status weir_openai_check_model(const json_t *root, const char *model_name, weir_api_error *error)
@@ -105,15 +62,16 @@ static weir_status read_real(const json_t *root, const char *key, double least, 
     return WEIR_OK;
 }
 
-static weir_status read_seed(const json_t *root, uint64_t *seed, weir_api_error *error)
+static weir_status read_seed(const json_t *root, bool has_default, uint64_t *seed,
+                             weir_api_error *error)
 {
-    if (weir_field(root, "seed") == NULL) {
-        if (getrandom(seed, sizeof *seed, 0) != (ssize_t)sizeof *seed) return weir_api_fail(error, 500, NULL, NULL, "no random numbers");
-        return WEIR_OK;
-    }
     int64_t value = 0;
-    WEIR_TRY(weir_field_integer(root, "seed", INT64_MIN, INT64_MAX, &value, error));
-    *seed = (uint64_t)value;
+    if (weir_field(root, "seed") != NULL) {
+        WEIR_TRY(weir_field_integer(root, "seed", INT64_MIN, INT64_MAX, &value, error));
+        *seed = (uint64_t)value;
+    } else if (!has_default && getrandom(seed, sizeof *seed, 0) != (ssize_t)sizeof *seed) {
+        return weir_api_fail(error, 500, NULL, NULL, "no random numbers");
+    }
     return WEIR_OK;
 }
 
@@ -169,7 +127,7 @@ static weir_status read_sampling(weir_openai_request *request, const json_t *roo
     WEIR_TRY(read_real(root, "repetition_penalty", 0.01, 10, &s->repetition_penalty, error));
     WEIR_TRY(read_real(root, "presence_penalty", -2, 2, &s->presence_penalty, error));
     WEIR_TRY(read_real(root, "frequency_penalty", -2, 2, &s->frequency_penalty, error));
-    WEIR_TRY(read_seed(root, &s->seed, error));
+    WEIR_TRY(read_seed(root, limits->has_seed, &s->seed, error));
     return read_bias(request, root, limits->n_vocab, error);
 }
 
@@ -181,7 +139,7 @@ static weir_status add_stop(weir_stop_list *list, const json_t *text, weir_api_e
     const size_t length = json_string_length(text);
     if (length == 0 || length > WEIR_STOP_BYTES)
         return weir_api_bad(error, "stop", "a stop string must have 1 to %d bytes", WEIR_STOP_BYTES);
-    char *const copy = malloc(length);
+    char *const copy = weir_memory_take(length);
     if (copy == NULL) return out_of_memory(error);
     memcpy(copy, json_string_value(text), length);
     list->text[list->count] = copy;
@@ -199,10 +157,12 @@ static weir_status read_stop(weir_stop_list *list, const json_t *root, weir_api_
     return WEIR_OK;
 }
 
-static weir_status read_length(weir_openai_request *request, const json_t *root, weir_api_error *error)
+static weir_status read_length(weir_openai_request *request, const json_t *root,
+                               const weir_request_limits *limits, weir_api_error *error)
 {
-    const bool scoring = !request->chat && request->echo;
-    request->max_tokens = request->chat ? -1 : 16;
+    const bool    scoring = !request->chat && request->echo;
+    const int64_t longest = limits->max_tokens > 0 ? limits->max_tokens : -1;
+    request->max_tokens = request->chat ? longest : 16;
     WEIR_TRY(weir_field_integer(root, "max_tokens", scoring ? 0 : 1, INT64_MAX, &request->max_tokens, error));
     if (request->chat) WEIR_TRY(weir_field_integer(root, "max_completion_tokens", 1, INT64_MAX, &request->max_tokens, error));
     int64_t least = 0;
@@ -212,25 +172,59 @@ static weir_status read_length(weir_openai_request *request, const json_t *root,
     return WEIR_OK;
 }
 
-static weir_status read_choices(weir_openai_request *request, const json_t *root, const weir_request_limits *limits, weir_api_error *error)
+static weir_status check_choices(const char *key, int64_t n, int64_t least, int32_t most,
+                                 weir_api_error *error)
 {
-    int64_t n = 1, best_of = -1;
-    WEIR_TRY(weir_field_integer(root, "n", 1, limits->n_slots, &n, error));
+    if (n >= least && n <= most) return WEIR_OK;
+    return weir_api_bad(error, key,
+                        "%s is %lld; it must be %lld to %d (batch.max_sequences of the server)",
+                        key, (long long)n, (long long)least, (int)most);
+}
+
+static weir_status read_choices(weir_openai_request *request, const json_t *root,
+                                const weir_request_limits *limits, weir_api_error *error)
+{
+    int64_t n = 1, best_of = 0;
+    WEIR_TRY(weir_field_integer(root, "n", INT64_MIN, INT64_MAX, &n, error));
+    WEIR_TRY(check_choices("n", n, 1, limits->n_slots, error));
     request->n = (int32_t)n;
-    if (request->chat) return WEIR_OK;
-    WEIR_TRY(weir_field_integer(root, "best_of", n, limits->n_slots, &best_of, error));
-    return best_of > n ? absent(error, "best_of") : WEIR_OK;
+    if (request->chat || weir_field(root, "best_of") == NULL) return WEIR_OK;
+    WEIR_TRY(weir_field_integer(root, "best_of", INT64_MIN, INT64_MAX, &best_of, error));
+    WEIR_TRY(check_choices("best_of", best_of, n, limits->n_slots, error));
+    return best_of > n ? weir_api_unsupported(error, "best_of") : WEIR_OK;
+}
+
+/* Members that are not read are told as unknown fields are. */
+static weir_status read_stream_options(weir_openai_request *request, const json_t *options,
+                                       weir_api_error *error)
+{
+    static const char *const known[] = { "include_usage", "include_obfuscation" };
+    bool                     obfuscation;
+    const char              *name;
+    json_t                  *value;
+    json_object_foreach((json_t *)options, name, value)
+    {
+        if (json_is_null(value) || strcmp(name, known[0]) == 0 || strcmp(name, known[1]) == 0)
+            continue;
+        char path[64];
+        (void)snprintf(path, sizeof path, "stream_options.%s", name);
+        weir_unknown_add(&request->unknown, path, NULL);
+    }
+    WEIR_TRY(weir_field_bool(options, known[0], &request->include_usage, error));
+    return weir_field_bool(options, known[1], &obfuscation, error); /* no padding is made here */
 }
 
 static weir_status read_stream(weir_openai_request *request, const json_t *root, weir_api_error *error)
 {
+    static const char key[] = "stream_options";
     WEIR_TRY(weir_field_bool(root, "stream", &request->stream, error));
-    const json_t *const options = weir_field(root, "stream_options");
+    const json_t *const options = weir_field(root, key);
     if (options == NULL) return WEIR_OK;
-    if (!json_is_object(options)) return weir_api_bad(error, "stream_options", "stream_options must be an object");
-    if (!request->stream) return weir_api_bad(error, "stream_options", "stream_options needs stream: true");
-    const weir_status status = weir_field_bool(options, "include_usage", &request->include_usage, error);
-    if (status != WEIR_OK) memcpy(error->param, "stream_options", sizeof "stream_options");
+    if (!json_is_object(options))
+        return weir_api_bad(error, key, "stream_options must be an object");
+    if (!request->stream) return weir_api_bad(error, key, "stream_options needs stream: true");
+    const weir_status status = read_stream_options(request, options, error);
+    if (status != WEIR_OK) memcpy(error->param, key, sizeof key);
     return status;
 }
 
@@ -240,7 +234,7 @@ static weir_status read_salt(weir_openai_request *request, const json_t *root, w
     WEIR_TRY(weir_field_text(root, "cache_salt", &salt, error));
     if (salt == NULL) return WEIR_OK;
     if (strlen(salt) > WEIR_SALT_BYTES) return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES);
-    request->cache_salt = strdup(salt);
+    request->cache_salt = weir_memory_text(salt);
     return request->cache_salt != NULL ? WEIR_OK : out_of_memory(error);
 }
 
@@ -265,7 +259,7 @@ static weir_status read_policy(weir_openai_request *request, const json_t *root,
     WEIR_TRY(weir_field_text(root, "kv_policy_options", &list, error));
     if (name == NULL && list != NULL) return weir_api_bad(error, "kv_policy_options", "kv_policy_options needs kv_policy");
     if (name == NULL) return WEIR_OK;
-    request->policy = malloc(sizeof *request->policy);
+    request->policy = weir_memory_take(sizeof *request->policy);
     if (request->policy == NULL) return out_of_memory(error);
     if (weir_policy_options_default(request->policy, name, &why) != WEIR_OK) return weir_api_bad(error, "kv_policy", "%s", why.text);
     return list != NULL ? read_policy_options(request->policy, list, error) : WEIR_OK;
@@ -299,7 +293,7 @@ static weir_status read_session(weir_openai_request *request, const json_t *root
     const char *name = NULL;
     WEIR_TRY(weir_openai_session_name(root, "session", &name, error));
     if (name == NULL) return WEIR_OK;
-    request->session = strdup(name);
+    request->session = weir_memory_text(name);
     return request->session != NULL ? WEIR_OK : out_of_memory(error);
 }
 
@@ -312,94 +306,8 @@ static weir_status read_state(weir_openai_request *request, const json_t *root, 
     if (name[0] == '\0' || strlen(name) > WEIR_SESSION_CLIENT_NAME)
         return weir_api_bad(error, "state", "state must be the name of a state, 1 to %d bytes", (int)WEIR_SESSION_CLIENT_NAME);
     if (request->echo) return weir_api_bad(error, "state", "state and echo exclude each other: what was read before is not scored again");
-    request->state = strdup(name);
+    request->state = weir_memory_text(name);
     return request->state != NULL ? WEIR_OK : out_of_memory(error);
-}
-
-/* ---- chat only ----------------------------------------------------------------------------------------------- */
-
-static weir_status read_chat_logprobs(weir_openai_request *request, const json_t *root, weir_api_error *error)
-{
-    int64_t top = 0;
-    WEIR_TRY(weir_field_bool(root, "logprobs", &request->logprobs, error));
-    WEIR_TRY(weir_field_integer(root, "top_logprobs", 0, 20, &top, error));
-    if (top > 0 && !request->logprobs) return weir_api_bad(error, "top_logprobs", "top_logprobs needs logprobs: true");
-    request->n_top_logprobs = (int32_t)top;
-    return WEIR_OK;
-}
-
-static bool has_tool(const json_t *tools, const char *name)
-{
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *const function = json_object_get(json_array_get(tools, i), "function");
-        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
-    }
-    return false;
-}
-
-static weir_status read_tools(weir_openai_request *request, const json_t *root, weir_api_error *error)
-{
-    WEIR_TRY(weir_tools_read(&request->tools, weir_field(root, "tools"), error));
-    const json_t *const choice = weir_field(root, "tool_choice");
-    if (choice == NULL) return WEIR_OK;
-    const char *const word = json_string_value(choice);
-    const char *const name = json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
-    if (word == NULL && name == NULL) return weir_api_bad(error, "tool_choice", "tool_choice must be none, auto, required or a function");
-    if (name != NULL && !has_tool(request->tools, name))
-        return weir_api_bad(error, "tool_choice", "tool_choice names %s, which is not among the tools", weir_quote(name).text);
-    if (name != NULL || strcmp(word, "required") == 0) return absent(error, "tool_choice");
-    if (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0)
-        return weir_api_bad(error, "tool_choice", "unknown tool_choice %s", weir_quote(word).text);
-    if (strcmp(word, "none") == 0) {
-        json_decref(request->tools);
-        request->tools = NULL;
-    }
-    return WEIR_OK;
-}
-
-/* Only variables that are known to be harmless reach a template. */
-static weir_status read_variables(weir_openai_request *request, const json_t *root, weir_api_error *error)
-{
-    static const char key[] = "chat_template_kwargs";
-    if (weir_field(root, "chat_template") != NULL)
-        return weir_api_bad(error, "chat_template", "a template in a request is not accepted; the model's own is used");
-    const json_t *const source = weir_field(root, key);
-    if (source != NULL && !json_is_object(source)) return weir_api_bad(error, key, "chat_template_kwargs must be an object");
-    request->variables = json_object();
-    if (request->variables == NULL) return out_of_memory(error);
-    const char *name;
-    json_t     *value;
-    json_object_foreach((json_t *)source, name, value)
-    {
-        if (strcmp(name, "enable_thinking") != 0) return weir_api_bad(error, key, "unknown template variable %s", weir_quote(name).text);
-        if (!json_is_boolean(value)) return weir_api_bad(error, key, "enable_thinking must be true or false");
-        if (json_object_set_new(request->variables, name, json_boolean(json_is_true(value))) != 0) return out_of_memory(error);
-    }
-    return WEIR_OK;
-}
-
-static weir_status check_effort(const json_t *root, weir_api_error *error)
-{
-    static const char *const words[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
-    const char              *effort = NULL;
-    WEIR_TRY(weir_field_text(root, "reasoning_effort", &effort, error));
-    for (size_t i = 0; effort != NULL && i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(effort, words[i]) == 0) return WEIR_OK;
-    return effort == NULL ? WEIR_OK : weir_api_bad(error, "reasoning_effort", "unknown reasoning_effort %s", weir_quote(effort).text);
-}
-
-static weir_status read_chat(weir_openai_request *request, const json_t *root, weir_api_error *error)
-{
-    WEIR_TRY(read_chat_logprobs(request, root, error));
-    WEIR_TRY(check_effort(root, error));
-    WEIR_TRY(read_variables(request, root, error));
-    WEIR_TRY(read_tools(request, root, error));
-    WEIR_TRY(weir_field_bool(root, "continue_final_message", &request->continue_final_message, error));
-    request->add_generation_prompt = !request->continue_final_message;
-    WEIR_TRY(weir_field_bool(root, "add_generation_prompt", &request->add_generation_prompt, error));
-    if (request->add_generation_prompt && request->continue_final_message)
-        return weir_api_bad(error, "add_generation_prompt", "add_generation_prompt and continue_final_message exclude each other");
-    return weir_messages_read(&request->messages, weir_field(root, "messages"), error);
 }
 
 /* ---- completions only ---------------------------------------------------------------------------------------- */
@@ -459,13 +367,15 @@ static weir_status read_all(weir_openai_request *request, const weir_request_lim
 {
     const json_t *const root = request->root;
     WEIR_TRY(weir_openai_check_model(root, limits->model_name, error));
-    WEIR_TRY(check_ignored(root, error));
-    WEIR_TRY(check_absent_features(root, error));
+    WEIR_TRY(weir_fields_check(root, request->chat ? WEIR_BODY_CHAT : WEIR_BODY_COMPLETION,
+                               &request->unknown, error));
+    WEIR_TRY(check_priority(root, error));
+    WEIR_TRY(check_response_format(root, error));
     if (!request->chat) WEIR_TRY(weir_field_bool(root, "echo", &request->echo, error));
     WEIR_TRY(weir_field_bool(root, "ignore_eos", &request->ignore_eos, error));
     WEIR_TRY(weir_field_bool(root, "cache_prompt", &request->cache_prompt, error));
     WEIR_TRY(read_stream(request, root, error));
-    WEIR_TRY(read_length(request, root, error));
+    WEIR_TRY(read_length(request, root, limits, error));
     WEIR_TRY(read_choices(request, root, limits, error));
     WEIR_TRY(read_sampling(request, root, limits, error));
     WEIR_TRY(read_stop(&request->stop, root, error));
@@ -474,7 +384,8 @@ static weir_status read_all(weir_openai_request *request, const weir_request_lim
     WEIR_TRY(read_overflow(request, root, limits, error));
     WEIR_TRY(read_session(request, root, error));
     WEIR_TRY(read_state(request, root, error));
-    return request->chat ? read_chat(request, root, error) : read_completion(request, root, limits->n_vocab, error);
+    return request->chat ? weir_chat_request_read(request, root, error)
+                         : read_completion(request, root, limits->n_vocab, error);
 }
 
 weir_status weir_openai_request_read(weir_openai_request *out, bool chat, const char *text, size_t n, const weir_request_limits *limits,
@@ -504,10 +415,10 @@ void weir_openai_request_free(weir_openai_request *request)
     weir_openai_request_forget_prompt(request);
     weir_stop_list_free(&request->stop);
     weir_memory_give(request->bias);
-    free(request->cache_salt);
-    free(request->policy);
-    free(request->session);
-    free(request->state);
+    weir_memory_give(request->cache_salt);
+    weir_memory_give(request->policy);
+    weir_memory_give(request->session);
+    weir_memory_give(request->state);
     json_decref(request->tools);
     *request = (weir_openai_request){ 0 };
 }

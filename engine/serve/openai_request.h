@@ -1,13 +1,15 @@
 /* engine/serve/openai_request.h - a generation request as OpenAI's API writes it, checked field by field (spec/serving.md 2.2, 2.9, 5.4).
  *
- * Nothing unchecked leaves this file: numbers are in range, lists are bounded, text is valid UTF-8. Unknown keys are accepted, a known
- * key with a wrong value is refused with its name. The prompt is not tokenised here. */
+ * Nothing unchecked leaves this file: numbers are in range, lists are bounded, text is valid UTF-8.
+ * A known key with a wrong value is refused with its name, an unknown one is noted, see
+ * request_fields.h. The prompt is not tokenised here. */
 #pragma once
 #include <jansson.h>
 
 #include "engine/kv/policy_options.h"
 #include "engine/sample/sampler.h"
 #include "engine/serve/errors.h"
+#include "engine/serve/request_fields.h"
 #include "engine/serve/stop.h"
 
 #ifdef __cplusplus
@@ -22,6 +24,8 @@ typedef struct weir_request_limits {
     int32_t       n_vocab; /* ids a request may name */
     int32_t       n_slots, window;
     weir_sampling sampling;      /* defaults of this server */
+    bool          has_seed; /* that of `sampling` is one of them */
+    int64_t       max_tokens; /* default of chats; 0: to the end of the window */
     bool          truncate_middle;
 } weir_request_limits;
 
@@ -43,6 +47,9 @@ typedef struct weir_openai_request {
     char                *state;      /* the prompt goes on from it; NULL: from nothing */
     json_t              *messages, *tools, *variables; /* chat: new values; tools NULL unless the model is to see them */
     bool                 add_generation_prompt, continue_final_message;
+    bool one_call; /* parallel_tool_calls false: an answer ends with its first call */
+    bool wants_thought; /* reasoning_effort asks for thoughts */
+    weir_unknown_fields unknown;
     const json_t        *prompt;    /* completions: checked for its shape, see weir_openai_prompt_count */
     json_t              *root;      /* owner of the prompt */
 } weir_openai_request;

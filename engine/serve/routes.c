@@ -5,11 +5,26 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
+/* The chat page's files, one number a byte. They need no key: what the page asks for does. */
 static const unsigned char page[] = {
-#include "engine/serve/page_bytes.inc" /* page.html, one number a byte */
+#include "engine/serve/page_html.inc"
+};
+static const unsigned char script[] = {
+#include "engine/serve/page_js.inc"
+};
+static const unsigned char style[] = {
+#include "engine/serve/page_css.inc"
 };
 
 static void run_page(weir_exchange *x) { weir_reply_text(x, "text/html; charset=utf-8", page, sizeof page); }
+static void run_script(weir_exchange *x)
+{
+    weir_reply_text(x, "text/javascript; charset=utf-8", script, sizeof script);
+}
+static void run_style(weir_exchange *x)
+{
+    weir_reply_text(x, "text/css; charset=utf-8", style, sizeof style);
+}
 
 static void run_health(weir_exchange *x)
 {
@@ -67,6 +82,9 @@ static void run_models(weir_exchange *x)
     weir_json_key(&json, "data");
     weir_json_open(&json, '[');
     write_model(&json, x->server);
+    weir_json_close(&json, ']');
+    weir_json_key(&json, "models"); /* of Codex's list: without it that client refuses the answer */
+    weir_json_open(&json, '[');
     weir_json_close(&json, ']');
     weir_json_close(&json, '}');
     weir_reply_result(x, &text, json.status);
@@ -140,7 +158,9 @@ static void run_embeddings(weir_exchange *x)
 }
 
 static const weir_route routes[] = {
-    { "GET", "/", false, false, run_page },
+    { "GET", "/", true, false, run_page },
+    { "GET", "/page.js", true, false, run_script },
+    { "GET", "/page.css", true, false, run_style },
     { "GET", "/health", true, false, run_health },
     { "GET", "/metrics", false, false, run_metrics },
     { "GET", "/props", false, false, run_props },

@@ -59,6 +59,7 @@ static weir_status save(weir_exchange *x, const json_t *root, const char *name, 
     weir_ids    ids = { 0 };
     bool        given = false;
     weir_error  why = { 0 };
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_SAVE));
     WEIR_TRY(read_salt(&salt, root, &x->error));
     /* Without a text: the one that requests named. */
     weir_status status = weir_text_ids(&ids, &given, x->server, root, &x->error);
@@ -85,7 +86,7 @@ static weir_status restore(weir_exchange *x, const json_t *root, const char *nam
     weir_error          why = { 0 };
     weir_session_result result = { 0 };
     const weir_own_name own = weir_exchange_own(x, NULL, name);
-    (void)root;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_RESTORE));
     const weir_status status = weir_sessions_restore(x->server->options.sessions, own.name, &result, &why);
     if (status != WEIR_OK) return fail(&x->error, status, &why);
     weir_json_out json = { .buffer = text };
@@ -100,7 +101,6 @@ static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const js
     const char *name = NULL;
     weir_buffer text = { 0 };
     weir_status status = need_sessions(x);
-    if (status == WEIR_OK && !weir_exchange_hold_tree(x)) status = WEIR_ENOMEM;
     if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) status = weir_openai_session_name(root, "name", &name, &x->error);
     if (status == WEIR_OK && name == NULL) status = weir_api_bad(&x->error, "name", "name is missing");

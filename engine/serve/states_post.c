@@ -2,7 +2,6 @@
  *
  * It keeps a worker waiting; one worker at least is always left for other requests. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -19,7 +18,6 @@ static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const js
     json_t            *root = NULL;
     weir_buffer        text = { 0 };
     weir_status        status = states_need(x);
-    if (status == WEIR_OK && !weir_exchange_hold_tree(x)) status = WEIR_ENOMEM;
     if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
     if (status == WEIR_OK) {
         const int n = atomic_fetch_add(&server->n_state_waits, 1);
@@ -39,7 +37,7 @@ static weir_status read_label(const char **label, char **metadata, const json_t 
     if (*label == NULL) return weir_api_bad(error, "label", "label is missing: what is the state of?");
     if (object == NULL) return WEIR_OK;
     if (!json_is_object(object)) return weir_api_bad(error, "metadata", "metadata must be an object");
-    *metadata = json_dumps(object, JSON_COMPACT);
+    *metadata = weir_json_text(object, JSON_COMPACT);
     if (*metadata != NULL) return WEIR_OK;
     weir_api_from_status(error, WEIR_ENOMEM, NULL);
     return WEIR_ENOMEM;
@@ -82,12 +80,13 @@ static weir_status post_state(weir_exchange *x, const json_t *root, weir_buffer 
     const char *label = NULL;
     char       *metadata = NULL;
     bool        given = false;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE));
     weir_status status = read_label(&label, &metadata, root, &x->error);
     if (status == WEIR_OK) status = weir_text_ids(&ids, &given, x->server, root, &x->error);
     if (status == WEIR_OK) status = check_ids(x, &ids, given, "prompt", &x->error);
     if (status == WEIR_OK) status = ingest(x, &ids, label, metadata, text);
     weir_ids_free(&ids);
-    free(metadata);
+    weir_memory_give(metadata);
     return status;
 }
 
@@ -168,6 +167,7 @@ static weir_status query(weir_exchange *x, const json_t *root, weir_buffer *text
     states_owner own = states_owner_of(x);
     int64_t      most = 5;
     size_t       n = 0;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_QUERY));
     WEIR_TRY(weir_field_integer(root, "top_k", 1, MOST_FOUND, &most, &x->error));
     weir_state_hit *const hits = weir_memory_take((size_t)most * sizeof *hits);
     weir_states_question  question = { .most = (size_t)most, .accepts = states_may_see, .user = &own };
@@ -240,9 +240,10 @@ static weir_status post_merge(weir_exchange *x, const json_t *root, weir_buffer 
 {
     const char *label = NULL;
     char       *metadata = NULL;
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_MERGE));
     weir_status status = read_label(&label, &metadata, root, &x->error);
     if (status == WEIR_OK) status = merge_named(x, root, label, metadata, text);
-    free(metadata);
+    weir_memory_give(metadata);
     return status;
 }
 

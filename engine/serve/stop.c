@@ -2,12 +2,13 @@
  * O((held + n) * total stop length); lists are short and texts are tokens. */
 #include "engine/serve/stop.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+#include "engine/base/memory.h"
 
 void weir_stop_list_free(weir_stop_list *list)
 {
-    for (size_t i = 0; i < list->count; i++) free(list->text[i]);
+    for (size_t i = 0; i < list->count; i++) weir_memory_give(list->text[i]);
     list->count = 0;
 }
 

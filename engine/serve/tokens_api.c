@@ -101,7 +101,9 @@ static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *t
     const weir_server *const server = x->server;
     weir_ids                 ids = { 0 };
     bool                     with_pieces = false, given = true;
-    weir_status              status = weir_openai_check_model(root, server->options.model_name, &x->error);
+    weir_status              status = weir_exchange_check_fields(x, root, WEIR_BODY_TOKENIZE);
+    if (status == WEIR_OK)
+        status = weir_openai_check_model(root, server->options.model_name, &x->error);
     if (status == WEIR_OK) status = weir_field_bool(root, "with_pieces", &with_pieces, &x->error);
     if (status == WEIR_OK) {
         if (json_object_get(root, "content") != NULL)
@@ -119,8 +121,9 @@ void weir_tokens_encode(weir_exchange *x)
 {
     json_t     *root = NULL;
     weir_buffer text = { 0 };
-    weir_status status = weir_exchange_hold_tree(x) ? WEIR_OK : WEIR_ENOMEM;
-    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_status status =
+        weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_exchange_drop_body(x);
     if (status == WEIR_OK) status = tokenize(x, root, &text);
     json_decref(root);
     weir_reply_result(x, &text, status);
@@ -130,6 +133,7 @@ static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer 
 {
     const weir_server *const server = x->server;
     const json_t *const      list = weir_field(root, "tokens");
+    WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_DETOKENIZE));
     if (!json_is_array(list)) return weir_api_bad(&x->error, "tokens", "tokens must be an array of token ids");
     WEIR_TRY(weir_openai_check_ids(list, server->limits.n_vocab, "tokens", &x->error));
     weir_ids    ids = { 0 };
@@ -152,8 +156,9 @@ void weir_tokens_decode(weir_exchange *x)
 {
     json_t     *root = NULL;
     weir_buffer text = { 0 };
-    weir_status status = weir_exchange_hold_tree(x) ? WEIR_OK : WEIR_ENOMEM;
-    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_status status =
+        weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    weir_exchange_drop_body(x);
     if (status == WEIR_OK) status = detokenize(x, root, &text);
     json_decref(root);
     weir_reply_result(x, &text, status);

@@ -5,19 +5,23 @@
  * with white space around every part. */
 #include "engine/serve/tool_call.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/memory.h"
 #include "engine/serve/json_in.h"
 
 static const char open_tag[] = "<tool_call>", close_tag[] = "</tool_call>";
-enum { OPEN_LENGTH = sizeof open_tag - 1, CLOSE_LENGTH = sizeof close_tag - 1, BLOCK_BYTES = 1 << 20 };
+enum {
+    OPEN_LENGTH = sizeof open_tag - 1,
+    CLOSE_LENGTH = sizeof close_tag - 1,
+    BLOCK_BYTES = 1 << 20
+};
 
 void weir_tool_parser_free(weir_tool_parser *parser)
 {
     for (size_t i = 0; i < parser->n_calls; i++) {
-        free(parser->call[i].name);
-        free(parser->call[i].arguments);
+        weir_memory_give(parser->call[i].name);
+        weir_memory_give(parser->call[i].arguments);
     }
     parser->n_calls = 0;
     weir_buffer_free(&parser->held);
@@ -34,7 +38,10 @@ static range trim(range r)
     return r;
 }
 
-static const char *find(range r, const char *text) { return memmem(r.begin, (size_t)(r.end - r.begin), text, strlen(text)); }
+static const char *find(range r, const char *text)
+{
+    return memmem(r.begin, (size_t)(r.end - r.begin), text, strlen(text));
+}
 
 static bool starts_with(range r, const char *text)
 {
@@ -42,65 +49,83 @@ static bool starts_with(range r, const char *text)
     return (size_t)(r.end - r.begin) >= n && memcmp(r.begin, text, n) == 0;
 }
 
+/* Parts of a block give EINVAL where it is no call. */
+static char *copy_of(const char *text, size_t n)
+{
+    char *const copy = weir_memory_take(n + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return copy;
+}
+
 /* Takes ownership of `arguments`. */
-static bool keep_call(weir_tool_parser *parser, const char *name, size_t n, json_t *arguments)
+static weir_status keep_call(weir_tool_parser *parser, const char *name, size_t n,
+                             json_t *arguments)
 {
-    char *const text = json_is_object(arguments) ? json_dumps(arguments, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-    char *const copy = n > 0 ? strndup(name, n) : NULL;
+    weir_status status = n > 0 && json_is_object(arguments) ? WEIR_OK : WEIR_EINVAL;
+    weir_buffer text = { 0 };
+    if (status == WEIR_OK)
+        status = weir_json_write(&text, arguments, JSON_COMPACT | JSON_ENSURE_ASCII);
     json_decref(arguments);
-    if (text == NULL || copy == NULL) {
-        free(text);
-        free(copy);
-        return false;
-    }
-    parser->call[parser->n_calls++] = (weir_tool_call){ .name = copy, .arguments = text };
-    return true;
+    char *const copy = status == WEIR_OK ? copy_of(name, n) : NULL;
+    if (status == WEIR_OK && copy == NULL) status = WEIR_ENOMEM;
+    if (status == WEIR_OK)
+        parser->call[parser->n_calls++] = (weir_tool_call){ .name = copy, .arguments = text.data };
+    else
+        weir_buffer_free(&text);
+    return status;
 }
 
-static json_t *read_json(range r)
+static weir_status parse_json_form(weir_tool_parser *parser, range block)
 {
-    char *const    copy = strndup(r.begin, (size_t)(r.end - r.begin));
-    json_t        *root = NULL;
     weir_api_error ignored;
-    if (copy != NULL && weir_json_read(&root, copy, strlen(copy), &ignored) != WEIR_OK) root = NULL;
-    free(copy);
-    return root;
-}
-
-static bool parse_json_form(weir_tool_parser *parser, range block)
-{
-    json_t *const     root = read_json(block);
+    json_t        *root = NULL;
+    WEIR_TRY(weir_json_read(&root, block.begin, (size_t)(block.end - block.begin), &ignored));
     const char *const name = json_string_value(json_object_get(root, "name"));
     const json_t     *arguments = json_object_get(root, "arguments");
     if (arguments == NULL) arguments = json_object_get(root, "parameters");
-    const bool kept = name != NULL && keep_call(parser, name, strlen(name), arguments != NULL ? json_deep_copy(arguments) : json_object());
+    weir_status status = WEIR_EINVAL;
+    if (name != NULL) {
+        json_t *const copy = arguments != NULL ? json_deep_copy(arguments) : json_object();
+        status = copy != NULL ? keep_call(parser, name, strlen(name), copy) : WEIR_ENOMEM;
+    }
     json_decref(root);
-    return kept;
+    return status;
 }
 
 /* Declared type of a parameter; NULL: not declared. */
-static const char *type_of(const json_t *tools, range function, const char *parameter)
+static const char *type_of(const json_t *tools, range function, range parameter)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *const f = json_object_get(json_array_get(tools, i), "function");
         const char *const   name = json_string_value(json_object_get(f, "name"));
         const size_t        n = (size_t)(function.end - function.begin);
         if (name == NULL || strlen(name) != n || memcmp(name, function.begin, n) != 0) continue;
-        const json_t *const properties = json_object_get(json_object_get(f, "parameters"), "properties");
-        return json_string_value(json_object_get(json_object_get(properties, parameter), "type"));
+        const json_t *const properties =
+            json_object_get(json_object_get(f, "parameters"), "properties");
+        const size_t length = (size_t)(parameter.end - parameter.begin);
+        return json_string_value(
+            json_object_get(json_object_getn(properties, parameter.begin, length), "type"));
     }
     return NULL;
 }
 
-/* XML values are bare text: a declared string stays text, anything else is read as JSON if it is JSON. */
-static json_t *read_value(range text, const char *type)
+/* XML values are bare text: a declared string stays text, anything else is read as JSON if it is
+ * JSON within the limits of requests. */
+static weir_status read_value(json_t **out, range text, const char *type)
 {
+    const size_t n = (size_t)(text.end - text.begin);
     if (type == NULL || strcmp(type, "string") != 0) {
-        json_t *const value = json_loadb(text.begin, (size_t)(text.end - text.begin), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-        if (value != NULL && (type != NULL || !json_is_string(value))) return value;
-        json_decref(value);
+        const weir_json_fault fault = weir_json_build(out, NULL, text.begin, n, &weir_json_request);
+        if (fault == WEIR_JSON_NO_MEMORY) return WEIR_ENOMEM;
+        if (fault == WEIR_JSON_FINE && (type != NULL || !json_is_string(*out))) return WEIR_OK;
+        if (fault == WEIR_JSON_FINE) json_decref(*out);
     }
-    return json_stringn(text.begin, (size_t)(text.end - text.begin));
+    (void)weir_json_ran_out();
+    *out = json_stringn(text.begin, n);
+    if (*out != NULL) return WEIR_OK;
+    return weir_json_ran_out() ? WEIR_ENOMEM : WEIR_EINVAL;
 }
 
 static range without_line_ends(range r)
@@ -110,50 +135,61 @@ static range without_line_ends(range r)
     return r;
 }
 
-static bool read_parameters(const weir_tool_parser *parser, json_t *arguments, range function, range rest)
+static weir_status set_value(json_t *arguments, range key, range text, const char *type)
+{
+    json_t     *value = NULL;
+    char *const name = copy_of(key.begin, (size_t)(key.end - key.begin));
+    weir_status status = name != NULL ? read_value(&value, text, type) : WEIR_ENOMEM;
+    if (status == WEIR_OK && json_object_set_new(arguments, name, value) != 0)
+        status = weir_json_ran_out() ? WEIR_ENOMEM : WEIR_EINVAL;
+    weir_memory_give(name);
+    return status;
+}
+
+static weir_status read_parameters(const weir_tool_parser *parser, json_t *arguments,
+                                   range function, range rest)
 {
     static const char tag[] = "<parameter=", end_tag[] = "</parameter>";
     for (;;) {
         rest = trim(rest);
-        if (!starts_with(rest, tag)) return true;
+        if (!starts_with(rest, tag)) return WEIR_OK;
         rest.begin += sizeof tag - 1;
         const char *const name_end = memchr(rest.begin, '>', (size_t)(rest.end - rest.begin));
-        if (name_end == NULL || name_end == rest.begin) return false;
-        char *const name = strndup(rest.begin, (size_t)(name_end - rest.begin));
+        if (name_end == NULL || name_end == rest.begin) return WEIR_EINVAL;
+        const range name = { rest.begin, name_end };
         rest.begin = name_end + 1;
         const char *const stop = find(rest, end_tag);
-        const range       value = without_line_ends((range){ rest.begin, stop != NULL ? stop : rest.end });
-        const bool        set =
-            name != NULL && json_object_set_new(arguments, name, read_value(value, type_of(parser->tools, function, name))) == 0;
-        free(name);
-        if (!set) return false;
-        if (stop == NULL) return true;
+        const range       value = { rest.begin, stop != NULL ? stop : rest.end };
+        WEIR_TRY(set_value(arguments, name, without_line_ends(value),
+                           type_of(parser->tools, function, name)));
+        if (stop == NULL) return WEIR_OK;
         rest.begin = stop + sizeof end_tag - 1;
     }
 }
 
-static bool parse_xml_form(weir_tool_parser *parser, range block)
+static weir_status parse_xml_form(weir_tool_parser *parser, range block)
 {
     static const char tag[] = "<function=";
-    if (!starts_with(block, tag)) return false;
+    if (!starts_with(block, tag)) return WEIR_EINVAL;
     const range       name = { block.begin + sizeof tag - 1, block.end };
     const char *const name_end = memchr(name.begin, '>', (size_t)(name.end - name.begin));
-    if (name_end == NULL) return false;
+    if (name_end == NULL) return WEIR_EINVAL;
     range             rest = { name_end + 1, block.end };
     const char *const stop = find(rest, "</function>");
     if (stop != NULL) rest.end = stop;
     json_t *const arguments = json_object();
-    const range   function = { name.begin, name_end };
-    if (arguments == NULL || !read_parameters(parser, arguments, function, rest)) {
-        json_decref(arguments);
-        return false;
-    }
-    return keep_call(parser, name.begin, (size_t)(name_end - name.begin), arguments);
+    if (arguments == NULL) return WEIR_ENOMEM;
+    const range       function = { name.begin, name_end };
+    const weir_status status = read_parameters(parser, arguments, function, rest);
+    if (status == WEIR_OK)
+        return keep_call(parser, name.begin, (size_t)(name_end - name.begin), arguments);
+    json_decref(arguments);
+    return status;
 }
 
-static bool parse_block(weir_tool_parser *parser, const char *text, size_t n)
+static weir_status parse_block(weir_tool_parser *parser, const char *text, size_t n)
 {
-    if (parser->n_calls == WEIR_TOOL_CALLS) return false;
+    if (parser->n_calls == WEIR_TOOL_CALLS) return WEIR_EINVAL;
     const range block = trim((range){ text, text + n });
     return starts_with(block, "{") ? parse_json_form(parser, block) : parse_xml_form(parser, block);
 }
@@ -185,7 +221,7 @@ static weir_status step_outside(weir_tool_parser *parser, weir_buffer *content, 
 {
     weir_buffer *const held = &parser->held;
     const char *const  at = memmem(held->data, held->size, open_tag, OPEN_LENGTH);
-    const size_t       n = at != NULL ? (size_t)(at - held->data) : held->size - open_prefix_at_end(held);
+    const size_t n = at != NULL ? (size_t)(at - held->data) : held->size - open_prefix_at_end(held);
     *again = parser->inside = at != NULL;
     if ((at != NULL || parser->n_calls > 0) && is_blank(held->data, n)) {
         drop(held, n);
@@ -202,19 +238,22 @@ static weir_status step_inside(weir_tool_parser *parser, weir_buffer *content, b
     if (at == NULL && held->size < BLOCK_BYTES) return WEIR_OK;
     const size_t whole = at != NULL ? (size_t)(at - held->data) + CLOSE_LENGTH : held->size;
     parser->inside = false;
-    if (at != NULL && parse_block(parser, held->data + OPEN_LENGTH, whole - OPEN_LENGTH - CLOSE_LENGTH)) {
-        drop(held, whole);
-        return WEIR_OK;
-    }
-    return move(held, content, whole);
+    weir_status status = WEIR_EINVAL;
+    if (at != NULL)
+        status = parse_block(parser, held->data + OPEN_LENGTH, whole - OPEN_LENGTH - CLOSE_LENGTH);
+    if (status == WEIR_EINVAL) return move(held, content, whole);
+    if (status == WEIR_OK) drop(held, whole);
+    return status;
 }
 
-weir_status weir_tool_push(weir_tool_parser *parser, weir_buffer *content, const char *text, size_t n)
+weir_status weir_tool_push(weir_tool_parser *parser, weir_buffer *content, const char *text,
+                           size_t n)
 {
     WEIR_TRY(weir_buffer_add(&parser->held, text, n));
     bool again = true;
     while (again && parser->held.size > 0)
-        WEIR_TRY(parser->inside ? step_inside(parser, content, &again) : step_outside(parser, content, &again));
+        WEIR_TRY(parser->inside ? step_inside(parser, content, &again)
+                                : step_outside(parser, content, &again));
     return WEIR_OK;
 }
 
@@ -223,9 +262,10 @@ weir_status weir_tool_finish(weir_tool_parser *parser, weir_buffer *content)
     weir_buffer *const held = &parser->held;
     if (held->size == 0) return WEIR_OK;
     /* Some templates end the turn right after the last block's content. */
-    if (parser->inside && parse_block(parser, held->data + OPEN_LENGTH, held->size - OPEN_LENGTH)) {
-        weir_buffer_clear(held);
-        return WEIR_OK;
-    }
-    return move(held, content, held->size);
+    weir_status status = WEIR_EINVAL;
+    if (parser->inside)
+        status = parse_block(parser, held->data + OPEN_LENGTH, held->size - OPEN_LENGTH);
+    if (status == WEIR_EINVAL) return move(held, content, held->size);
+    if (status == WEIR_OK) weir_buffer_clear(held);
+    return status;
 }

@@ -34,6 +34,14 @@ static weir_exchange *dequeue(weir_workers *workers)
     return exchange;
 }
 
+static bool is_wanted(weir_exchange *exchange)
+{
+    (void)pthread_mutex_lock(&exchange->lock);
+    const bool wanted = !exchange->gone;
+    (void)pthread_mutex_unlock(&exchange->lock);
+    return wanted;
+}
+
 /* Lock held on entry and exit, not while the work is done. */
 static void serve_one(weir_workers *workers)
 {
@@ -46,8 +54,12 @@ static void serve_one(weir_workers *workers)
         (void)pthread_mutex_lock(&workers->lock);
         return;
     }
-    if (work & WEIR_WORK_START) exchange->route->run(exchange);
-    if (work & WEIR_WORK_ADVANCE) weir_generation_advance(exchange);
+    if ((work & WEIR_WORK_START) != 0 && is_wanted(exchange)) weir_exchange_run(exchange);
+    if (work & WEIR_WORK_ADVANCE) {
+        (void)weir_payer_set(weir_exchange_payer(exchange));
+        weir_generation_advance(exchange);
+        (void)weir_payer_set(workers->payer);
+    }
     (void)pthread_mutex_lock(&workers->lock);
     exchange->worked_on = false;
     if (exchange->work != 0) enqueue(workers, exchange);

@@ -27,7 +27,8 @@ weir_status state_metadata_check(const char *metadata, size_t n, weir_error *err
     json_t *root = NULL;
     if (n > WEIR_STATE_METADATA)
         return weir_error_set(error, WEIR_EINVAL, "the metadata has %zu bytes, at most %d are kept", n, (int)WEIR_STATE_METADATA);
-    weir_status status = weir_json_parse(&root, metadata, n, "metadata", WEIR_JSON_DEPTH, error);
+    weir_status status =
+        weir_json_parse_within(&root, metadata, n, "metadata", &weir_json_request, error);
     if (status == WEIR_EFORMAT) status = weir_error_prefix(error, WEIR_EINVAL, "the metadata is no JSON");
     if (status == WEIR_OK && !json_is_object(root)) status = weir_error_set(error, WEIR_EINVAL, "the metadata is no JSON object");
     json_decref(root);

@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "engine/base/memory.h"
+
 /* A sane pattern takes a few steps for each character; the limits stop one that backtracks without end. */
-enum { MATCH_LIMIT = 100 * 1000 * 1000, HEAP_LIMIT_KIB = 256 * 1024 };
+enum { MATCH_LIMIT = 100 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
 
 static weir_status compile(weir_split *step, const char *pattern, size_t length, uint32_t flags, weir_error *error)
 {
@@ -51,9 +53,24 @@ void weir_pretokenizer_free(weir_pretokenizer *pretokenizer)
     *pretokenizer = (weir_pretokenizer){ 0 };
 }
 
+static void *take(PCRE2_SIZE n, void *user)
+{
+    (void)user;
+    return weir_memory_take(n);
+}
+
+static void give(void *memory, void *user)
+{
+    (void)user;
+    weir_memory_give(memory);
+}
+
 weir_status weir_matcher_init(weir_matcher *matcher)
 {
-    *matcher = (weir_matcher){ .data = pcre2_match_data_create(1, NULL), .context = pcre2_match_context_create(NULL) };
+    *matcher = (weir_matcher){ .memory = pcre2_general_context_create(take, give, NULL) };
+    if (matcher->memory == NULL) return WEIR_ENOMEM;
+    matcher->data = pcre2_match_data_create(1, matcher->memory);
+    matcher->context = pcre2_match_context_create(matcher->memory);
     if (matcher->data == NULL || matcher->context == NULL) {
         weir_matcher_free(matcher);
         return WEIR_ENOMEM;
@@ -67,6 +84,7 @@ void weir_matcher_free(weir_matcher *matcher)
 {
     pcre2_match_data_free(matcher->data);
     pcre2_match_context_free(matcher->context);
+    pcre2_general_context_free(matcher->memory);
     *matcher = (weir_matcher){ 0 };
 }
 

@@ -48,10 +48,11 @@ const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL:
 extern const char *const      weir_pretokenizer_names;                  /* the known ones, for an error's text */
 extern const char *const      weir_pattern_gpt2;
 
-/* Memory for matching, of one thread. */
+/* For matching, of one thread, whose payer pays for what PCRE2 needs to backtrack. */
 typedef struct weir_matcher {
-    pcre2_match_data    *data;
-    pcre2_match_context *context;
+    pcre2_general_context *memory;
+    pcre2_match_data      *data;
+    pcre2_match_context   *context;
 } weir_matcher;
 WEIR_MUST_CHECK weir_status weir_matcher_init(weir_matcher *matcher);
 void                        weir_matcher_free(weir_matcher *matcher);
@@ -59,7 +60,7 @@ void                        weir_matcher_free(weir_matcher *matcher);
 typedef weir_status weir_piece_sink(void *context, const char *piece, size_t n);
 
 /* Calls sink for every piece of well-formed `text`, in order; stops at its first failure and returns that.
- * errors : EFULL (a pattern took more steps than a sane one), the sink's */
+ * errors : EFULL (a pattern took more steps or memory than a sane one), ENOMEM, the sink's */
 WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, const weir_matcher *matcher, const char *text,
                                                   size_t n, weir_piece_sink *sink, void *context, weir_error *error);
 

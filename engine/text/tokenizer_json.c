@@ -271,23 +271,10 @@ weir_status weir_tokenizer_load_json(weir_tokenizer *tokenizer, const json_t *ro
     return apply_config(tokenizer, config, error);
 }
 
-/* The tree of a large vocabulary is several times the tokenizer; it is held while it lives. */
-static weir_status read_tree(json_t **root, weir_hold *hold, const char *path, weir_error *error)
-{
-    weir_buffer text = { 0 };
-    weir_status status = weir_file_read(&text, path, TOKENIZER_BYTES, error);
-    if (status == WEIR_OK && !weir_hold_take(hold, weir_json_tree_bytes(text.data, text.size)))
-        status = weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", path);
-    if (status == WEIR_OK) status = weir_json_parse(root, text.data, text.size, path, WEIR_JSON_DEPTH, error);
-    weir_buffer_free(&text);
-    return status;
-}
-
 static weir_status load(weir_tokenizer *tokenizer, const char *path, const char *folder, weir_error *error)
 {
     json_t     *root = NULL, *config = NULL;
-    weir_hold   hold = { 0 };
-    weir_status status = read_tree(&root, &hold, path, error);
+    weir_status status = weir_json_read_file(&root, path, TOKENIZER_BYTES, error);
     if (status == WEIR_OK) status = read_beside(&config, folder, "tokenizer_config.json", error);
     if (status == WEIR_OK) {
         status = weir_tokenizer_load_json(tokenizer, root, config, error);
@@ -295,7 +282,6 @@ static weir_status load(weir_tokenizer *tokenizer, const char *path, const char 
     }
     json_decref(root);
     json_decref(config);
-    weir_hold_give(&hold);
     if (status == WEIR_OK) status = load_template_file(tokenizer, folder, error);
     if (status == WEIR_OK) status = load_stops(tokenizer, folder, error);
     if (status != WEIR_OK) return status;

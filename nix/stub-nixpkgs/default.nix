@@ -21,5 +21,5 @@ let
       let function = if builtins.isFunction f then f else import f; in
       function (builtins.intersectAttrs (builtins.functionArgs function) self // arguments);
   } // builtins.listToAttrs (map (name: { inherit name; value = stub name; })
-    [ "bazel" "jdk17_headless" "oneDNN" "libmicrohttpd" "jansson" "tomlplusplus" "pcre2" "utf8proc" "xxHash" "zstd" "gtest" "gbenchmark" ]);
+    [ "bazel" "jdk17_headless" "oneDNN" "jansson" "tomlplusplus" "pcre2" "utf8proc" "xxHash" "zstd" "gtest" "gbenchmark" ]);
 in self

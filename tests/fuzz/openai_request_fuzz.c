@@ -15,6 +15,10 @@ static void check_values(const weir_openai_request *r, const weir_request_limits
     WEIR_ASSERT(s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1 && s->top_k >= 0 && s->repetition_penalty > 0);
     for (size_t i = 0; i < s->n_bias; i++) WEIR_ASSERT(s->bias[i].id >= 0 && s->bias[i].id < limits->n_vocab);
     for (size_t i = 0; i < r->stop.count; i++) WEIR_ASSERT(r->stop.length[i] > 0);
+    char warning[WEIR_WARNING_BYTES] = "";
+    weir_warning_unknown(warning, &r->unknown);
+    WEIR_ASSERT((warning[0] != 0) == (r->unknown.count > 0));
+    for (const char *c = warning; *c != 0; c++) WEIR_ASSERT(*c >= 0x20 && *c < 0x7f);
     if (r->chat)
         WEIR_ASSERT(json_array_size(r->messages) > 0);
     else

@@ -1,9 +1,12 @@
 #!/bin/sh
 # tests/limit/run.sh - builds //engine:serve and holds it to its memory limit (limit.py): 64 MiB are 20 MiB of KV and requests for the demo model. Then
 # with a disk: the windows of eight sequences are three times the KV pages that memory has.
+# resident.py: what the process holds is what is booked.
 #   tests/limit/run.sh [SECONDS]
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 (cd "$top" && bazel build //engine:serve)
-python3 "$top/tests/limit/limit.py" "$top/.bazel/bin/engine/cli/serve" --memory 64 --seconds "${1:-30}"
-exec python3 "$top/tests/limit/limit.py" "$top/.bazel/bin/engine/cli/serve" --memory 72 --disk 256 --seconds "${1:-30}"
+serve=$top/.bazel/bin/engine/cli/serve
+python3 "$top/tests/limit/limit.py" "$serve" --memory 64 --seconds "${1:-30}"
+python3 "$top/tests/limit/limit.py" "$serve" --memory 72 --disk 256 --seconds "${1:-30}"
+exec python3 "$top/tests/limit/resident.py" "$serve"

@@ -1,8 +1,11 @@
 #!/bin/sh
-# tests/wire/run.sh - the wire suite against a server program, without an API key (then 1000 requests that must not make it grow) and with one.
+# tests/wire/run.sh - the wire suite against a server program, without an API key (then 1000
+# requests that must not make it grow) and with one.
 #   tests/wire/run.sh [--slow] [PROGRAM [ARGUMENT...]]
-# PROGRAM takes --set server.KEY=VALUE; without one, //engine:serve is built and served with its bundled model. --slow also runs the cases
-# that wait for a time-out, with time-outs of 5 s. The Python environment is made once, outside of the tree (WEIR_WIRE_VENV).
+# PROGRAM takes --set server.KEY=VALUE; without one, //engine:serve is built and served with its
+# bundled model. --slow also runs the cases that wait for a time-out, with time-outs of 5 s. The
+# Python environments are made once, outside of the tree (WEIR_WIRE_VENV, and beside it the one of
+# clients that need an older openai).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 slow=no
@@ -14,19 +17,37 @@ if [ $# -lt 1 ]; then
 fi
 
 venv=${WEIR_WIRE_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/wire-venv}
-if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt" 2>/dev/null; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-    cp "$here/requirements.txt" "$venv/requirements.txt"
-fi
+old_clients=$venv-openai2
+lacks=responses,messages,ollama,llama
+
+# make_venv FOLDER REQUIREMENTS
+make_venv() {
+    if cmp -s "$2" "$1/requirements.txt" 2>/dev/null; then return 0; fi
+    python3 -m venv --clear "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2"
+    cp "$2" "$1/requirements.txt"
+}
+make_venv "$venv" "$here/requirements.txt"
+make_venv "$old_clients" "$here/requirements-openai2.txt"
 
 work=$(mktemp -d)
 server=
 stop_server() {
-    if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; server=; fi
+    if [ -z "$server" ]; then return 0; fi
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+    server=
 }
 trap 'stop_server; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
+
+# pytest_with VENV ARGUMENT...
+pytest_with() {
+    python=$1/bin/python; shift
+    (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest "$here/suite" \
+        -q -p no:cacheprovider -p expected --rootdir "$here" --lacks "$lacks" \
+        --base-url "http://127.0.0.1:$port" --pid "$server" "$@")
+}
 
 # run_suite LABEL SUITE-ARGUMENTS -- SERVER-ARGUMENTS
 run_suite() {
@@ -34,33 +55,25 @@ run_suite() {
     suite=
     while [ "$1" != -- ]; do suite="$suite $1"; shift; done
     shift
-    port=$("$venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    port=$("$venv/bin/python" "$here/free_port.py")
     if [ $slow = yes ]; then
         suite="$suite --slow --read-timeout 5"
         set -- "$@" --set server.read_timeout=5s --set server.write_timeout=5s
     fi
     "$@" --set "server.port=$port" >"$work/$label.out" 2>"$work/$label.err" &
     server=$!
-    "$venv/bin/python" - "$port" "$server" <<'PYTHON' || { echo "$label: the server did not start:" >&2; tail -n 20 "$work/$label.err" >&2; return 1; }
-import os, sys, time, urllib.request
-for _ in range(600):
-    try:
-        urllib.request.urlopen("http://127.0.0.1:%s/health" % sys.argv[1], timeout=2)
-        sys.exit(0)
-    except OSError:
-        try:
-            os.kill(int(sys.argv[2]), 0)
-        except OSError:
-            sys.exit(1)
-        time.sleep(0.1)
-sys.exit(1)
-PYTHON
+    if ! "$venv/bin/python" "$here/await_server.py" "$port" "$server"; then
+        echo "$label: the server did not start:" >&2
+        tail -n 20 "$work/$label.err" >&2
+        return 1
+    fi
     echo "== wire suite $label"
     # shellcheck disable=SC2086  # words without spaces, made above
-    if (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest "$here/suite" -q -p no:cacheprovider -p expected \
-        --rootdir "$here" --base-url "http://127.0.0.1:$port" --pid "$server" $suite); then code=0; else code=$?; fi
+    if pytest_with "$venv" $suite; then code=0; else code=$?; fi
     if [ "$label" = without-key ]; then
-        "$venv/bin/python" "$here/flat_memory.py" --base-url "http://127.0.0.1:$port" --pid "$server" || code=1
+        pytest_with "$old_clients" -k "langchain or instructor" || code=1
+        "$venv/bin/python" "$here/flat_memory.py" --base-url "http://127.0.0.1:$port" \
+            --pid "$server" || code=1
     fi
     stop_server
     if [ $code -ne 0 ]; then tail -n 20 "$work/$label.err" >&2; fi
@@ -68,6 +81,7 @@ PYTHON
 }
 
 result=0
-run_suite without-key -- "$@" || result=1
-run_suite with-key --api-key sk-wire-Test-1 -- "$@" --set server.api_key=sk-wire-Test-1 || result=1
+key=sk-wire-Test-1
+run_suite without-key --require sessions -- "$@" --set "sessions.dir=$work/sessions" || result=1
+run_suite with-key --api-key "$key" -- "$@" --set "server.api_key=$key" || result=1
 exit $result

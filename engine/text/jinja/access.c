@@ -68,6 +68,7 @@ static weir_status own_attribute(weir_jinja_state *state, weir_jinja_value *out,
         *found = true;
     }
     if (v.kind == WEIR_JINJA_NAMESPACE) {
+        WEIR_TRY(weir_jinja_look(state, weir_jinja_from_string(name)));
         const weir_jinja_entry *entry = weir_jinja_dict_find(v.as.dict, weir_jinja_from_string(name));
         if (entry) *out = entry->value;
         *found = entry != NULL;
@@ -88,6 +89,7 @@ static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool
     size_t index = 0;
     *found = false;
     if (v.kind == WEIR_JINJA_DICT) {
+        WEIR_TRY(weir_jinja_look(state, key));
         const weir_jinja_entry *entry = weir_jinja_hashable(key) ? weir_jinja_dict_find(v.as.dict, key) : NULL;
         if (entry) *out = entry->value;
         *found = entry != NULL;
@@ -100,7 +102,7 @@ static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool
         return WEIR_OK;
     }
     if (v.kind != WEIR_JINJA_STRING) return WEIR_OK;
-    WEIR_TRY(weir_jinja_step(state, v.as.string->size));
+    WEIR_TRY(weir_jinja_work(state, v.as.string->size, WEIR_JINJA_READ));
     *found = index_of(weir_jinja_as_int(key), weir_jinja_string_count(v.as.string), &index);
     if (!*found) return WEIR_OK;
     const size_t begin = weir_jinja_string_offset(v.as.string, index);
@@ -168,6 +170,7 @@ static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out, 
         return weir_jinja_substring(state->arena, out, string, begin, weir_jinja_string_offset(string, (size_t)start + n) - begin);
     }
     size_t at = weir_jinja_string_offset(string, (size_t)start), size = 0;
+    WEIR_TRY(weir_jinja_work(state, n, WEIR_JINJA_MADE));
     for (size_t i = 0; i < n; i++) {
         (void)weir_jinja_decode(string->bytes + at, string->size - at, &size);
         WEIR_TRY(weir_jinja_add_part(&text, string, at, size));
@@ -186,7 +189,7 @@ weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, wei
     size_t  n = 0;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
     if (v.kind == WEIR_JINJA_STRING) {
-        WEIR_TRY(weir_jinja_step(state, v.as.string->size));
+        WEIR_TRY(weir_jinja_work(state, v.as.string->size, WEIR_JINJA_READ));
         WEIR_TRY(resolve_slice(state, bounds, weir_jinja_string_count(v.as.string), &start, &n, &step));
         return slice_string(state, out, v.as.string, start, n, step);
     }
@@ -226,7 +229,7 @@ weir_status weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out, wei
 {
     if (v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE) {
         *out = v.as.list;
-        return WEIR_OK;
+        return weir_jinja_work(state, v.as.list->count, WEIR_JINJA_MADE);
     }
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, 0));
@@ -236,10 +239,10 @@ weir_status weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out, wei
     if (v.kind == WEIR_JINJA_GENERATOR) {
         *list = *v.as.list;
         *v.as.list = (weir_jinja_list){ 0 };
-        return WEIR_OK;
+        return weir_jinja_work(state, list->count, WEIR_JINJA_MADE);
     }
     if (v.kind != WEIR_JINJA_DICT) return weir_jinja_fail(state, "'%s' object is not iterable", weir_jinja_type_name(v));
-    WEIR_TRY(weir_jinja_step(state, v.as.dict->count * sizeof v));
+    WEIR_TRY(weir_jinja_work(state, v.as.dict->count, WEIR_JINJA_MADE));
     for (size_t i = 0; i < v.as.dict->count; i++)
         if (v.as.dict->entries[i].live) WEIR_TRY(weir_jinja_list_add(state->arena, list, v.as.dict->entries[i].key));
     return WEIR_OK;
@@ -249,7 +252,8 @@ weir_status weir_jinja_length(weir_jinja_state *state, size_t *out, weir_jinja_v
 {
     *out = 0;
     if (v.kind == WEIR_JINJA_STRING) {
-        WEIR_TRY(weir_jinja_step(state, v.as.string->count == SIZE_MAX ? v.as.string->size : 0));
+        const size_t unknown = v.as.string->count == SIZE_MAX ? v.as.string->size : 0;
+        WEIR_TRY(weir_jinja_work(state, unknown, WEIR_JINJA_READ));
         *out = weir_jinja_string_count(v.as.string);
     } else if (v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE)
         *out = v.as.list->count;

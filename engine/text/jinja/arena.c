@@ -9,7 +9,8 @@
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
 
-enum { BLOCK_BYTES = 32 << 10, LARGE_BYTES = 4 << 10 };
+/* A block with its heads is 32 KiB, which a heap maps without a rest. */
+enum { BLOCK_BYTES = (32 << 10) - 48, LARGE_BYTES = 4 << 10 };
 
 struct weir_jinja_block {
     alignas(16) weir_jinja_block *next;

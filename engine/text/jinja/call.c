@@ -71,6 +71,7 @@ static weir_status make_mapping(weir_jinja_state *state, weir_jinja_value *out, 
                 value = pair->items[1];
             }
             if (!weir_jinja_hashable(key)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
+            WEIR_TRY(weir_jinja_look(state, key));
             WEIR_TRY(weir_jinja_dict_set(state->arena, dict, key, value));
         }
     }

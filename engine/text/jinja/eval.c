@@ -28,6 +28,15 @@ weir_status weir_jinja_step(weir_jinja_state *state, size_t bytes)
     return weir_error_set(state->error, WEIR_EFULL, "chat template, line %d: too many steps, the template may loop for ever", state->line);
 }
 
+weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key)
+{
+    size_t bytes = key.kind == WEIR_JINJA_STRING ? key.as.string->size : 0;
+    for (size_t i = 0; key.kind == WEIR_JINJA_TUPLE && i < key.as.list->count; i++)
+        if (key.as.list->items[i].kind == WEIR_JINJA_STRING)
+            bytes += key.as.list->items[i].as.string->size;
+    return weir_jinja_work(state, bytes, WEIR_JINJA_MOVED);
+}
+
 weir_status weir_jinja_enter(weir_jinja_state *state)
 {
     if (++state->depth <= EVAL_DEPTH) return WEIR_OK;
@@ -52,7 +61,7 @@ weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_argume
 static weir_status eval_name(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
 {
     for (const weir_jinja_scope *scope = state->scope; scope; scope = scope->parent) {
-        WEIR_TRY(weir_jinja_step(state, 0));
+        WEIR_TRY(weir_jinja_look(state, weir_jinja_from_string(node->name)));
         const weir_jinja_entry *entry = weir_jinja_dict_find(&scope->names, weir_jinja_from_string(node->name));
         if (!entry) continue;
         *out = entry->value;
@@ -84,6 +93,7 @@ static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out, con
         WEIR_TRY(weir_jinja_eval(state, &key, node->items.items[i]));
         WEIR_TRY(weir_jinja_eval(state, &value, node->items.items[i + 1]));
         if (!weir_jinja_hashable(key)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
+        WEIR_TRY(weir_jinja_look(state, key));
         WEIR_TRY(weir_jinja_dict_set(state->arena, dict, key, value));
     }
     *out = (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = dict };

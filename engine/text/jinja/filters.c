@@ -85,6 +85,17 @@ static weir_status filter_tojson(S *s, V *out, V v, A *a)
     return weir_jinja_builder_finish(&text, out);
 }
 
+/* Each value that is made of it counts as several steps. */
+static weir_status pay_for_json(S *s, const weir_jinja_string *string)
+{
+    size_t values = 1;
+    for (size_t i = 0; i < string->size; i++)
+        values += string->bytes[i] == ',' || string->bytes[i] == '[' || string->bytes[i] == '{';
+    WEIR_TRY(weir_jinja_work(s, string->size, WEIR_JINJA_READ));
+    for (int i = 0; i < 8; i++) WEIR_TRY(weir_jinja_work(s, values, WEIR_JINJA_MADE));
+    return WEIR_OK;
+}
+
 /* The values of a JSON text; all text in it has the origin of the text's beginning, or of a user if any of it has. */
 static weir_status filter_from_json(S *s, V *out, V v, A *a)
 {
@@ -92,18 +103,18 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     (void)given;
     (void)given_values;
     WEIR_TRY(want_string(s, v));
-    WEIR_TRY(weir_jinja_step(s, v.as.string->size * 8));
-    weir_hold hold = { 0 };
-    if (!weir_hold_take(&hold, weir_json_tree_bytes(v.as.string->bytes, v.as.string->size))) return WEIR_ENOMEM;
-    json_error_t      error;
-    json_t           *json = json_loadb(v.as.string->bytes, v.as.string->size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    WEIR_TRY(pay_for_json(s, v.as.string));
+    weir_error        error = { 0 };
+    json_t           *json = NULL;
     weir_jinja_origin origin = WEIR_JINJA_TEMPLATE;
     for (size_t at = 0, end = 0; at < v.as.string->size; at = end)
         if (weir_jinja_string_origin(v.as.string, at, &end) != WEIR_JINJA_TEMPLATE) origin = WEIR_JINJA_USER;
-    const weir_status status =
-        json != NULL ? weir_jinja_from_json(s->arena, out, json, origin, true) : weir_jinja_fail(s, "from_json: %.100s", error.text);
+    weir_status status = weir_json_parse_within(&json, v.as.string->bytes, v.as.string->size,
+                                                "from_json", &weir_json_request, &error);
+    if (status == WEIR_EFORMAT) return weir_jinja_fail(s, "%.140s", error.text);
+    if (status != WEIR_OK) return status;
+    status = weir_jinja_from_json(s->arena, out, json, origin, true);
     json_decref(json);
-    weir_hold_give(&hold);
     return status;
 }
 
@@ -123,7 +134,8 @@ static weir_status filter_trim(S *s, V *out, V v, A *a)
     const bool set = GIVEN(0) && given_values[0].kind != WEIR_JINJA_NONE;
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     if (set) WEIR_TRY(want_string(s, given_values[0]));
-    return weir_jinja_strip(s->arena, out, v.as.string, set ? given_values[0].as.string : NULL, true, true);
+    return weir_jinja_strip(s, out, v.as.string, set ? given_values[0].as.string : NULL, true,
+                            true);
 }
 
 static weir_status letters(S *s, V *out, V v, weir_jinja_case how)
@@ -140,6 +152,7 @@ static weir_status filter_safe(S *s, V *out, V v, A *a)
 {
     (void)a;
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
+    WEIR_TRY(weir_jinja_work(s, v.as.string->size, WEIR_JINJA_MOVED));
     WEIR_TRY(weir_jinja_substring(s->arena, out, v.as.string, 0, v.as.string->size));
     out->as.string->markup = true;
     return WEIR_OK;
@@ -175,7 +188,7 @@ static weir_status filter_indent(S *s, V *out, V v, A *a)
     WEIR_TRY(want_string(s, v));
     if (GIVEN(0)) WEIR_TRY(indent_text(s, &level, given_values[0]));
     const weir_jinja_string *string = v.as.string;
-    WEIR_TRY(weir_jinja_step(s, string->size));
+    WEIR_TRY(weir_jinja_work(s, string->size, WEIR_JINJA_READ));
     if (first) WEIR_TRY(weir_jinja_add_text(&text, level, WEIR_JINJA_TEMPLATE));
     for (size_t at = 0, end = 0; at < string->size;) {
         size_t run = at, size = 0;
@@ -183,6 +196,7 @@ static weir_status filter_indent(S *s, V *out, V v, A *a)
         if (at > 0 && (blank || run > at)) WEIR_TRY(weir_jinja_add_text(&text, level, WEIR_JINJA_TEMPLATE));
         WEIR_TRY(weir_jinja_add_part(&text, string, at, run - at));
         if (run == string->size) break;
+        WEIR_TRY(weir_jinja_step(s, 0));
         WEIR_TRY(weir_jinja_add(&text, "\n", 1, weir_jinja_string_origin(string, run, &end)));
         if (string->bytes[run] == '\r' && run + 1 < string->size && string->bytes[run + 1] == '\n') size = 2;
         at = run + size;
@@ -209,7 +223,7 @@ static weir_status filter_wordcount(S *s, V *out, V v, A *a)
     int64_t count = 0;
     bool    in = false;
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
-    WEIR_TRY(weir_jinja_step(s, v.as.string->size));
+    WEIR_TRY(weir_jinja_work(s, v.as.string->size, WEIR_JINJA_MADE)); /* by tables of letters */
     for (size_t at = 0, size = 0; at < v.as.string->size; at += size) {
         const uint32_t code = weir_jinja_decode(v.as.string->bytes + at, v.as.string->size - at, &size);
         const bool     word = weir_jinja_is_letter(code) || weir_jinja_is_digit(code) || code == '_';
@@ -264,12 +278,19 @@ static bool text_to_number(const weir_jinja_string *string, int base, bool real,
     return *end == 0 && !(real && strpbrk(text, "xXpP"));
 }
 
+/* It is read twice at most: as an integer and as a number. */
+static weir_status pay_for_digits(S *s, const weir_jinja_string *string)
+{
+    return weir_jinja_work(s, string->size, WEIR_JINJA_MADE);
+}
+
 static weir_status filter_int(S *s, V *out, V v, A *a)
 {
     BIND("default base");
     int64_t base = 10;
     V       number;
     if (GIVEN(1)) WEIR_TRY(want_int(s, given_values[1], 2, 36, &base));
+    if (v.kind == WEIR_JINJA_STRING) WEIR_TRY(pay_for_digits(s, v.as.string));
     *out = GIVEN(0) ? given_values[0] : weir_jinja_int(0);
     if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, (int)base, false, &number))
         *out = number;
@@ -284,6 +305,7 @@ static weir_status filter_float(S *s, V *out, V v, A *a)
 {
     BIND("default");
     V number;
+    if (v.kind == WEIR_JINJA_STRING) WEIR_TRY(pay_for_digits(s, v.as.string));
     *out = GIVEN(0) ? given_values[0] : weir_jinja_float(0);
     if (weir_jinja_is_number(v)) *out = weir_jinja_float(weir_jinja_as_float(v));
     if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, 10, true, &number)) *out = number;

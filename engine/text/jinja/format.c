@@ -59,6 +59,7 @@ static weir_status read_field(formatter *f, field *out, weir_jinja_value *named)
         const char *close = memchr(f->format->bytes + f->at, ')', f->format->size - f->at);
         if (!close || f->values.kind != WEIR_JINJA_DICT) return weir_jinja_fail(f->state, "format requires a mapping");
         const size_t            begin = f->at + 1, end = (size_t)(close - f->format->bytes);
+        WEIR_TRY(weir_jinja_work(f->state, end - begin, WEIR_JINJA_MOVED));
         const weir_jinja_entry *entry = weir_jinja_dict_find_text(f->values.as.dict, f->format->bytes + begin, end - begin);
         if (!entry) return weir_jinja_fail(f->state, "a key of the format is missing");
         *named = entry->value;
@@ -95,6 +96,7 @@ static weir_status pad(formatter *f, const field *field, weir_jinja_string *body
 {
     const size_t count = weir_jinja_string_count(body), width = (size_t)field->width;
     const size_t room = count < width ? width - count : 0;
+    WEIR_TRY(weir_jinja_work(f->state, room, WEIR_JINJA_READ));
     if (field->left) WEIR_TRY(weir_jinja_add_string(&f->text, body));
     for (size_t i = 0; i < room; i++) WEIR_TRY(weir_jinja_add(&f->text, " ", 1, WEIR_JINJA_TEMPLATE));
     return field->left ? WEIR_OK : weir_jinja_add_string(&f->text, body);
@@ -146,6 +148,7 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
     *at++ = field->kind;
     *at = 0;
     const size_t room = (size_t)field->width + (size_t)(field->precision > 0 ? field->precision : 0) + 400;
+    WEIR_TRY(weir_jinja_work(f->state, room, WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_alloc(f->state->arena, &out, room));
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wformat-nonliteral" /* made above of known letters */

@@ -63,7 +63,7 @@ weir_status weir_jinja_change_case(weir_jinja_state *state, weir_jinja_value *ou
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     bool               start = true; /* of a word, or of the text for CAPITALIZE */
-    WEIR_TRY(weir_jinja_step(state, string->size * 8));
+    WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_MADE));
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
         const uint32_t          code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);

@@ -90,7 +90,7 @@ static weir_status list_copy(weir_jinja_method_call *c)
 weir_status weir_jinja_dict_list(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_dict *dict, char what)
 {
     weir_jinja_list *list = NULL;
-    WEIR_TRY(weir_jinja_step(state, dict->count * sizeof *out));
+    WEIR_TRY(weir_jinja_work(state, dict->count, WEIR_JINJA_MADE));
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, dict->live));
     for (size_t i = 0; i < dict->count; i++) {
         const weir_jinja_entry *entry = &dict->entries[i];
@@ -111,6 +111,7 @@ static weir_status dict_list(weir_jinja_method_call *c)
 static weir_status find_key(weir_jinja_method_call *c, weir_jinja_entry **out)
 {
     if (!weir_jinja_hashable(c->given[0])) return weir_jinja_fail(c->state, "unhashable type: '%s'", weir_jinja_type_name(c->given[0]));
+    WEIR_TRY(weir_jinja_look(c->state, c->given[0]));
     *out = weir_jinja_dict_find(c->self.as.dict, c->given[0]);
     return WEIR_OK;
 }
@@ -137,9 +138,13 @@ static weir_status dict_pop(weir_jinja_method_call *c)
 static weir_status copy_entries(weir_jinja_method_call *c, weir_jinja_dict *to, const weir_jinja_dict *from)
 {
     const size_t count = from->count;
-    WEIR_TRY(weir_jinja_step(c->state, count * sizeof c->self));
-    for (size_t i = 0; i < count; i++)
-        if (from->entries[i].live) WEIR_TRY(weir_jinja_dict_set(c->state->arena, to, from->entries[i].key, from->entries[i].value));
+    WEIR_TRY(weir_jinja_work(c->state, count, WEIR_JINJA_MADE));
+    for (size_t i = 0; i < count; i++) {
+        if (!from->entries[i].live) continue;
+        WEIR_TRY(weir_jinja_look(c->state, from->entries[i].key));
+        WEIR_TRY(
+            weir_jinja_dict_set(c->state->arena, to, from->entries[i].key, from->entries[i].value));
+    }
     return WEIR_OK;
 }
 

@@ -13,7 +13,7 @@ weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, we
     weir_jinja_builder       text = weir_jinja_builder_new(state->arena);
     *out = v;
     if (string->markup) return WEIR_OK;
-    WEIR_TRY(weir_jinja_step(state, string->size));
+    WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_READ));
     for (size_t at = 0, run = 0, end = 0; at <= string->size; at++) {
         const char  c = at < string->size ? string->bytes[at] : 0;
         const char *entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '\'' ? "&#39;" : c == '"' ? "&#34;" : NULL;
@@ -34,7 +34,10 @@ static weir_status unsupported(weir_jinja_state *state, const char *operation, w
     return weir_jinja_fail(state, "%s does not go with '%s' and '%s'", operation, weir_jinja_type_name(a), weir_jinja_type_name(b));
 }
 
-static weir_status overflow(weir_jinja_state *state) { return weir_jinja_fail(state, "a number does not fit into 64 bits"); }
+static weir_status overflow(weir_jinja_state *state)
+{
+    return weir_jinja_fail(state, "a number is out of range: it does not fit into 64 bits");
+}
 
 static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b)
 {
@@ -99,7 +102,7 @@ static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t
     }
     for (bool fits = true; exponent > 0; exponent >>= 1) {
         if ((exponent & 1) && (!fits || !weir_mul_i64(&result, result, base))) return overflow(state);
-        fits = weir_mul_i64(&base, base, base);
+        fits = fits && weir_mul_i64(&base, base, base);
     }
     *out = weir_jinja_int(result);
     return WEIR_OK;
@@ -196,11 +199,13 @@ static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value
     WEIR_TRY(weir_jinja_step(state, cost(in)));
     if (in.kind == WEIR_JINJA_STRING) {
         if (item.kind != WEIR_JINJA_STRING) return unsupported(state, "in", item, in);
+        WEIR_TRY(weir_jinja_work(state, in.as.string->size, WEIR_JINJA_SEARCHED));
         *out = weir_jinja_find(in.as.string, 0, item.as.string) != SIZE_MAX;
         return WEIR_OK;
     }
     if (in.kind == WEIR_JINJA_DICT) {
         if (!weir_jinja_hashable(item)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(item));
+        WEIR_TRY(weir_jinja_look(state, item));
         *out = weir_jinja_dict_find(in.as.dict, item) != NULL;
         return WEIR_OK;
     }

@@ -149,7 +149,8 @@ static weir_status repr_value(weir_jinja_state *state, weir_jinja_builder *out, 
 weir_status weir_jinja_repr(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
 {
     WEIR_TRY(weir_jinja_enter(state));
-    WEIR_TRY(weir_jinja_step(state, v.kind == WEIR_JINJA_STRING ? v.as.string->size : 0));
+    WEIR_TRY(weir_jinja_work(state, v.kind == WEIR_JINJA_STRING ? v.as.string->size : 0,
+                             WEIR_JINJA_MADE));
     WEIR_TRY(repr_value(state, out, v));
     weir_jinja_leave(state);
     return WEIR_OK;
@@ -188,14 +189,15 @@ static bool must_escape(unsigned char c, bool ascii) { return c < 0x20 || c == '
 static weir_status write_string(json_writer *writer, const weir_jinja_string *string)
 {
     const weir_jinja_origin around = origin_of_string(string);
-    WEIR_TRY(weir_jinja_step(writer->state, string->size));
+    WEIR_TRY(weir_jinja_work(writer->state, string->size, WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_add(writer->out, "\"", 1, around));
     for (size_t at = 0, end = 0, size = 0; at < string->size;) {
         size_t run = at;
         while (run < string->size && !must_escape((unsigned char)string->bytes[run], writer->style->ascii)) run++;
         WEIR_TRY(weir_jinja_add_part(writer->out, string, at, run - at));
         if (run == string->size) break;
-        char           text[16];
+        char text[16];
+        WEIR_TRY(weir_jinja_step(writer->state, 0));
         const uint32_t code = weir_jinja_decode(string->bytes + run, string->size - run, &size);
         const char    *escaped = simple_escape(code, true);
         if (!escaped && code >= 0x10000)
@@ -211,6 +213,7 @@ static weir_status write_string(json_writer *writer, const weir_jinja_string *st
 static weir_status new_line(json_writer *writer, weir_jinja_origin origin)
 {
     if (!writer->style->indent) return WEIR_OK;
+    WEIR_TRY(weir_jinja_work(writer->state, (size_t)writer->level, WEIR_JINJA_MADE));
     WEIR_TRY(weir_jinja_add(writer->out, "\n", 1, origin));
     for (int i = 0; i < writer->level; i++) WEIR_TRY(weir_jinja_add_text(writer->out, writer->style->indent, origin));
     return WEIR_OK;
@@ -250,6 +253,14 @@ static int by_key(const void *a, const void *b)
     return order;
 }
 
+/* Each key is compared some log2(n) times. */
+static weir_status pay_for_order(weir_jinja_state *state, weir_jinja_entry *const *order, size_t n)
+{
+    for (size_t rest = n; rest > 0; rest /= 2)
+        for (size_t i = 0; i < n; i++) WEIR_TRY(weir_jinja_look(state, order[i]->key));
+    return WEIR_OK;
+}
+
 static weir_status write_dict(json_writer *writer, const weir_jinja_dict *dict, weir_jinja_origin origin)
 {
     weir_jinja_entry **order = NULL;
@@ -258,6 +269,7 @@ static weir_status write_dict(json_writer *writer, const weir_jinja_dict *dict, 
     WEIR_TRY(weir_jinja_alloc(writer->state->arena, &order, dict->live * sizeof *order));
     for (size_t i = 0; i < dict->count; i++)
         if (dict->entries[i].live) order[count++] = &dict->entries[i];
+    if (writer->style->sorted) WEIR_TRY(pay_for_order(writer->state, order, count));
     if (writer->style->sorted) qsort(order, count, sizeof *order, by_key); /* keys are unique: stable enough */
     WEIR_TRY(weir_jinja_add_text(writer->out, "{", origin));
     writer->level++;

@@ -33,6 +33,7 @@ static weir_status path(S *s, V *out, V item, V attribute, const V *fallback)
             digits = name->bytes[i] >= '0' && name->bytes[i] <= '9';
             number = number * 10 + (name->bytes[i] - '0');
         }
+        WEIR_TRY(weir_jinja_work(s, end - at, WEIR_JINJA_MOVED));
         WEIR_TRY(weir_jinja_substring(s->arena, &key, name, at, end - at));
         WEIR_TRY(weir_jinja_item(s, out, *out, digits ? weir_jinja_int(number) : key));
         if (out->kind == WEIR_JINJA_UNDEFINED && fallback) *out = *fallback;
@@ -130,6 +131,7 @@ static weir_status filter_unique(S *s, V *out, V v, A *a)
         WEIR_TRY(path(s, &key, items->items[i], given_values[1], NULL));
         WEIR_TRY(fold(s, &key, key, !(GIVEN(0) && weir_jinja_truth(given_values[0]))));
         if (!weir_jinja_hashable(key)) return weir_jinja_fail(s, "unhashable type: '%s'", weir_jinja_type_name(key));
+        WEIR_TRY(weir_jinja_look(s, key));
         if (weir_jinja_dict_find(seen, key)) continue;
         WEIR_TRY(weir_jinja_dict_set(s->arena, seen, key, weir_jinja_none()));
         WEIR_TRY(weir_jinja_list_add(s->arena, list, items->items[i]));

@@ -1,6 +1,7 @@
 /* engine/text/jinja/state.h - one rendering in progress, and the parts of the interpreter that call each other.
  *
- * Bounded: every evaluation and statement is a step, long strings cost more steps, recursion has a depth, memory a limit. */
+ * Bounded: every evaluation and statement is a step, work on text and items counts as many steps as
+ * it takes time (weir_jinja_work), recursion has a depth, memory a limit. */
 #pragma once
 #include "engine/text/jinja/ast.h"
 #include "engine/text/jinja/string.h"
@@ -49,6 +50,20 @@ WEIR_MUST_CHECK weir_status weir_jinja_fail(weir_jinja_state *state, const char 
 WEIR_MUST_CHECK weir_status weir_jinja_fail_undefined(weir_jinja_state *state, weir_jinja_value v);
 /* Counts a step over `bytes` of text; EFULL when there were too many. */
 WEIR_MUST_CHECK weir_status weir_jinja_step(weir_jinja_state *state, size_t bytes);
+/* Counts steps for `n` bytes, code points or items. For what may go on long after one call: a loop
+ * over text or items takes its steps before it begins, or one each turn. */
+typedef enum weir_jinja_rate {
+    WEIR_JINJA_MOVED = 1, /* copied, compared, hashed: 1024 a step */
+    WEIR_JINJA_SEARCHED = 16, /* by memmem */
+    WEIR_JINJA_READ = 64, /* looked at one by one */
+    WEIR_JINJA_MADE = 256, /* changed, written or gone through one by one */
+} weir_jinja_rate;
+static inline weir_status weir_jinja_work(weir_jinja_state *state, size_t n, weir_jinja_rate rate)
+{
+    return weir_jinja_step(state, n < SIZE_MAX / 256 ? n * (size_t)rate : SIZE_MAX);
+}
+/* Before a key is looked up: it is hashed, and compared with one that is the same. */
+WEIR_MUST_CHECK weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key);
 /* Around every recursion; EFULL when it is too deep. */
 WEIR_MUST_CHECK weir_status weir_jinja_enter(weir_jinja_state *state);
 static inline void          weir_jinja_leave(weir_jinja_state *state) { state->depth--; }
@@ -100,6 +115,14 @@ int weir_jinja_method_find(weir_jinja_value receiver, const weir_jinja_string *n
 WEIR_MUST_CHECK weir_status weir_jinja_call_method(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
                                                    const weir_jinja_arguments *arguments);
 
+/* Byte offset of the last `needle` that ends before byte `end`; SIZE_MAX: none. */
+WEIR_MUST_CHECK weir_status weir_jinja_find_last(weir_jinja_state *state, size_t *out,
+                                                 const weir_jinja_string *string, size_t end,
+                                                 const weir_jinja_string *needle);
+/* Cuts code points of `set` (NULL: white space) off the ends. */
+WEIR_MUST_CHECK weir_status weir_jinja_strip(weir_jinja_state *state, weir_jinja_value *out,
+                                             const weir_jinja_string *string,
+                                             const weir_jinja_string *set, bool left, bool right);
 /* str.replace; limit < 0: all. */
 WEIR_MUST_CHECK weir_status weir_jinja_replace(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
                                                const weir_jinja_string *old, const weir_jinja_string *new_text, int64_t limit);

@@ -83,19 +83,6 @@ size_t weir_jinja_find(const weir_jinja_string *string, size_t begin, const weir
     return hit ? (size_t)(hit - string->bytes) : SIZE_MAX;
 }
 
-size_t weir_jinja_find_last(const weir_jinja_string *string, size_t end, const weir_jinja_string *needle)
-{
-    if (needle->size > end) return SIZE_MAX;
-    if (needle->size == 0) return end;
-    for (size_t at = end - needle->size + 1; at > 0;) {
-        const char *hit = memrchr(string->bytes, needle->bytes[0], at);
-        if (!hit) return SIZE_MAX;
-        at = (size_t)(hit - string->bytes);
-        if (memcmp(hit, needle->bytes, needle->size) == 0) return at;
-    }
-    return SIZE_MAX;
-}
-
 weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size_t at, size_t *end)
 {
     *end = string->size;
@@ -111,29 +98,6 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
     const size_t span_end = string->spans[low].end - string->base;
     if (span_end < *end) *end = span_end;
     return string->spans[low].origin;
-}
-
-static bool in_set(const weir_jinja_string *set, const char *bytes, size_t size, uint32_t code)
-{
-    if (!set) return weir_jinja_is_space(code);
-    return size <= set->size && memmem(set->bytes, set->size, bytes, size) != NULL;
-}
-
-weir_status weir_jinja_strip(weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string, const weir_jinja_string *set,
-                             bool left, bool right)
-{
-    size_t begin = 0, end = string->size, size = 0;
-    while (left && begin < end) {
-        const uint32_t code = weir_jinja_decode(string->bytes + begin, end - begin, &size);
-        if (!in_set(set, string->bytes + begin, size, code)) break;
-        begin += size;
-    }
-    while (right && end > begin) {
-        const uint32_t code = weir_jinja_decode_last(string->bytes + begin, end - begin, &size);
-        if (!in_set(set, string->bytes + end - size, size, code)) break;
-        end -= size;
-    }
-    return weir_jinja_substring(arena, out, string, begin, end - begin);
 }
 
 /* Code points ------------------------------------------------------------------------------------------------------------------ */

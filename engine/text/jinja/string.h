@@ -15,14 +15,10 @@ size_t                      weir_jinja_string_count(weir_jinja_string *string); 
 size_t weir_jinja_string_offset(weir_jinja_string *string, size_t index); /* byte of code point `index`, at most the size */
 bool   weir_jinja_string_is(const weir_jinja_string *string, const char *text);
 bool   weir_jinja_string_same(const weir_jinja_string *a, const weir_jinja_string *b);
-/* Byte offset of the first (last) `needle` in bytes [begin, size); SIZE_MAX: none. */
+/* Byte offset of the first `needle` in bytes [begin, size); SIZE_MAX: none. */
 size_t weir_jinja_find(const weir_jinja_string *string, size_t begin, const weir_jinja_string *needle);
-size_t weir_jinja_find_last(const weir_jinja_string *string, size_t end, const weir_jinja_string *needle);
 /* The origin of byte `at` and, in *end, where bytes of this origin end (at most the size). */
 weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size_t at, size_t *end);
-/* Cuts code points of `set` (NULL: white space) off the ends. */
-WEIR_MUST_CHECK weir_status weir_jinja_strip(weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string,
-                                             const weir_jinja_string *set, bool left, bool right);
 
 /* One code point at `bytes` (n > 0 left); *size its bytes. */
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size);

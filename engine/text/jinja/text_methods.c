@@ -10,13 +10,63 @@ static weir_status want_string(weir_jinja_method_call *c, size_t i)
     return weir_jinja_fail(c->state, "a method of text wants text, not %s", weir_jinja_type_name(c->given[i]));
 }
 
+/* Places where the needle may begin are steps: each may take a comparison of nearly all of it. */
+weir_status weir_jinja_find_last(weir_jinja_state *state, size_t *out,
+                                 const weir_jinja_string *string, size_t end,
+                                 const weir_jinja_string *needle)
+{
+    *out = needle->size == 0 ? end : SIZE_MAX;
+    if (needle->size == 0 || needle->size > end) return WEIR_OK;
+    WEIR_TRY(weir_jinja_work(state, end, WEIR_JINJA_SEARCHED));
+    for (size_t at = end - needle->size + 1; at > 0;) {
+        const char *const hit = memrchr(string->bytes, needle->bytes[0], at);
+        if (!hit) return WEIR_OK;
+        at = (size_t)(hit - string->bytes);
+        WEIR_TRY(weir_jinja_work(state, needle->size, WEIR_JINJA_MOVED));
+        if (memcmp(hit, needle->bytes, needle->size) != 0) continue;
+        *out = at;
+        return WEIR_OK;
+    }
+    return WEIR_OK;
+}
+
+static bool in_set(const weir_jinja_string *set, const char *bytes, size_t size, uint32_t code)
+{
+    if (!set) return weir_jinja_is_space(code);
+    return size <= set->size && memmem(set->bytes, set->size, bytes, size) != NULL;
+}
+
+/* A code point that may go is a step and what it takes to find it in the set. */
+weir_status weir_jinja_strip(weir_jinja_state *state, weir_jinja_value *out,
+                             const weir_jinja_string *string, const weir_jinja_string *set,
+                             bool left, bool right)
+{
+    const size_t width = set ? set->size : 0;
+    size_t       begin = 0, end = string->size, size = 0;
+    WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_MOVED));
+    while (left && begin < end) {
+        WEIR_TRY(weir_jinja_work(state, width, WEIR_JINJA_SEARCHED));
+        const uint32_t code = weir_jinja_decode(string->bytes + begin, end - begin, &size);
+        if (!in_set(set, string->bytes + begin, size, code)) break;
+        begin += size;
+    }
+    while (right && end > begin) {
+        WEIR_TRY(weir_jinja_work(state, width, WEIR_JINJA_SEARCHED));
+        const uint32_t code = weir_jinja_decode_last(string->bytes + begin, end - begin, &size);
+        if (!in_set(set, string->bytes + end - size, size, code)) break;
+        end -= size;
+    }
+    return weir_jinja_substring(state->arena, out, string, begin, end - begin);
+}
+
 enum { LEFT = 1, RIGHT = 2 };
 
 static weir_status strip(weir_jinja_method_call *c)
 {
     if (weir_jinja_has(c, 0)) WEIR_TRY(want_string(c, 0));
-    return weir_jinja_strip(c->state->arena, c->out, c->self.as.string, weir_jinja_has(c, 0) ? c->given[0].as.string : NULL,
-                            c->variant & LEFT, c->variant & RIGHT);
+    return weir_jinja_strip(c->state, c->out, c->self.as.string,
+                            weir_jinja_has(c, 0) ? c->given[0].as.string : NULL, c->variant & LEFT,
+                            c->variant & RIGHT);
 }
 
 static weir_status add_part(weir_jinja_method_call *c, weir_jinja_list *list, size_t begin, size_t end)
@@ -79,7 +129,9 @@ static weir_status split_at(weir_jinja_method_call *c, weir_jinja_list *list, co
         WEIR_TRY(add_part(c, list, begin, hit));
         begin = hit + separator->size;
     }
-    while (c->variant == RIGHT && limit-- != 0 && (hit = weir_jinja_find_last(s, end, separator)) != SIZE_MAX) {
+    while (c->variant == RIGHT && limit-- != 0) {
+        WEIR_TRY(weir_jinja_find_last(c->state, &hit, s, end, separator));
+        if (hit == SIZE_MAX) break;
         WEIR_TRY(add_part(c, list, hit + separator->size, end));
         end = hit;
     }
@@ -94,7 +146,8 @@ static weir_status split(weir_jinja_method_call *c)
     int64_t          limit = -1;
     WEIR_TRY(weir_jinja_method_int(c, 1, -1, &limit));
     if (limit < 0) limit = -1;
-    WEIR_TRY(weir_jinja_step(c->state, c->self.as.string->size));
+    WEIR_TRY(weir_jinja_work(c->state, c->self.as.string->size,
+                             weir_jinja_has(c, 0) ? WEIR_JINJA_SEARCHED : WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 4));
     *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     if (!weir_jinja_has(c, 0)) return c->variant == LEFT ? split_words(c, list, limit) : split_words_right(c, list, limit);
@@ -113,7 +166,7 @@ static weir_status split_lines(weir_jinja_method_call *c)
     const weir_jinja_string *s = c->self.as.string;
     weir_jinja_list         *list = NULL;
     const bool               keep = (c->mask & 1) && weir_jinja_truth(c->given[0]);
-    WEIR_TRY(weir_jinja_step(c->state, s->size));
+    WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 4));
     *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
     size_t begin = 0;
@@ -144,12 +197,14 @@ static weir_status has_affix(weir_jinja_method_call *c)
     *c->out = weir_jinja_bool(false);
     if (c->given[0].kind != WEIR_JINJA_TUPLE) {
         WEIR_TRY(want_string(c, 0));
+        WEIR_TRY(weir_jinja_work(c->state, c->given[0].as.string->size, WEIR_JINJA_MOVED));
         *c->out = weir_jinja_bool(affix(self.as.string, c->given[0].as.string, c->variant == LEFT));
         return WEIR_OK;
     }
     const weir_jinja_list *list = c->given[0].as.list;
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].kind != WEIR_JINJA_STRING) return weir_jinja_fail(c->state, "a tuple of text is wanted");
+        WEIR_TRY(weir_jinja_work(c->state, list->items[i].as.string->size, WEIR_JINJA_MOVED));
         if (affix(self.as.string, list->items[i].as.string, c->variant == LEFT)) *c->out = weir_jinja_bool(true);
     }
     return WEIR_OK;
@@ -159,16 +214,19 @@ static weir_status remove_affix(weir_jinja_method_call *c)
 {
     WEIR_TRY(want_string(c, 0));
     const weir_jinja_string *s = c->self.as.string, *part = c->given[0].as.string;
+    WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_MOVED));
     const size_t             n = affix(s, part, c->variant == LEFT) ? part->size : 0;
     return weir_jinja_substring(c->state->arena, c->out, s, c->variant == LEFT ? n : 0, s->size - n);
 }
 
 /* With an empty `old`, the new text goes before each code point and to the end. */
-static weir_status replace_between(weir_jinja_builder *text, const weir_jinja_string *string, const weir_jinja_string *new_text,
-                                   int64_t limit)
+static weir_status replace_between(weir_jinja_state *state, weir_jinja_builder *text,
+                                   const weir_jinja_string *string,
+                                   const weir_jinja_string *new_text, int64_t limit)
 {
     size_t at = 0, size = 0;
     for (; limit-- != 0; at += size) {
+        WEIR_TRY(weir_jinja_work(state, new_text->size, WEIR_JINJA_MOVED));
         WEIR_TRY(weir_jinja_add_string(text, new_text));
         if (at == string->size) return WEIR_OK;
         (void)weir_jinja_decode(string->bytes + at, string->size - at, &size);
@@ -183,9 +241,9 @@ weir_status weir_jinja_replace(weir_jinja_state *state, weir_jinja_value *out, c
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     size_t             at = 0, hit = 0;
     if (limit < 0) limit = -1;
-    WEIR_TRY(weir_jinja_step(state, string->size));
+    WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_SEARCHED));
     if (old->size == 0) {
-        WEIR_TRY(replace_between(&text, string, new_text, limit));
+        WEIR_TRY(replace_between(state, &text, string, new_text, limit));
         at = string->size;
     }
     while (old->size && limit-- != 0 && (hit = weir_jinja_find(string, at, old)) != SIZE_MAX) {
@@ -223,7 +281,8 @@ static weir_status join(weir_jinja_method_call *c)
     for (size_t i = 0; i < items->count; i++) {
         if (items->items[i].kind != WEIR_JINJA_STRING)
             return weir_jinja_fail(c->state, "join: item %zu is %s, not text", i, weir_jinja_type_name(items->items[i]));
-        WEIR_TRY(weir_jinja_step(c->state, items->items[i].as.string->size));
+        WEIR_TRY(weir_jinja_work(
+            c->state, items->items[i].as.string->size + c->self.as.string->size, WEIR_JINJA_MOVED));
         if (i) WEIR_TRY(weir_jinja_add_string(&text, c->self.as.string));
         WEIR_TRY(weir_jinja_add_string(&text, items->items[i].as.string));
     }
@@ -236,17 +295,26 @@ static weir_status find(weir_jinja_method_call *c)
     WEIR_TRY(want_string(c, 0));
     weir_jinja_string       *s = c->self.as.string;
     const weir_jinja_string *needle = c->given[0].as.string;
-    WEIR_TRY(weir_jinja_step(c->state, s->size));
+    WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_SEARCHED));
     if (c->variant & WEIR_JINJA_FIND_COUNT) {
         int64_t count = needle->size ? 0 : (int64_t)weir_jinja_string_count(s) + 1;
-        for (size_t at = 0; needle->size && (at = weir_jinja_find(s, at, needle)) != SIZE_MAX; at += needle->size) count++;
+        for (size_t at = 0; needle->size && (at = weir_jinja_find(s, at, needle)) != SIZE_MAX;
+             at += needle->size) {
+            WEIR_TRY(weir_jinja_step(c->state, 0));
+            count++;
+        }
         *c->out = weir_jinja_int(count);
         return WEIR_OK;
     }
-    const size_t hit = c->variant & WEIR_JINJA_FIND_LAST ? weir_jinja_find_last(s, s->size, needle) : weir_jinja_find(s, 0, needle);
+    size_t hit = 0;
+    if (c->variant & WEIR_JINJA_FIND_LAST)
+        WEIR_TRY(weir_jinja_find_last(c->state, &hit, s, s->size, needle));
+    else
+        hit = weir_jinja_find(s, 0, needle);
     if (hit == SIZE_MAX && (c->variant & WEIR_JINJA_FIND_OR_FAIL)) return weir_jinja_fail(c->state, "substring not found");
     *c->out = weir_jinja_int(-1);
     if (hit == SIZE_MAX) return WEIR_OK;
+    WEIR_TRY(weir_jinja_work(c->state, hit, WEIR_JINJA_READ));
     weir_jinja_string before = { .bytes = s->bytes, .size = hit, .count = SIZE_MAX };
     *c->out = weir_jinja_int((int64_t)weir_jinja_string_count(&before));
     return WEIR_OK;
@@ -258,7 +326,12 @@ static weir_status partition(weir_jinja_method_call *c)
     WEIR_TRY(want_string(c, 0));
     const weir_jinja_string *s = c->self.as.string, *separator = c->given[0].as.string;
     if (separator->size == 0) return weir_jinja_fail(c->state, "empty separator");
-    const size_t hit = c->variant == LEFT ? weir_jinja_find(s, 0, separator) : weir_jinja_find_last(s, s->size, separator);
+    size_t hit = 0;
+    WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_SEARCHED));
+    if (c->variant == LEFT)
+        hit = weir_jinja_find(s, 0, separator);
+    else
+        WEIR_TRY(weir_jinja_find_last(c->state, &hit, s, s->size, separator));
     const size_t a = hit != SIZE_MAX ? hit : c->variant == LEFT ? s->size : 0, b = hit != SIZE_MAX ? hit + separator->size : a;
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 3));
     WEIR_TRY(add_part(c, list, 0, a));
@@ -275,7 +348,7 @@ static weir_status all_are(weir_jinja_method_call *c)
 {
     const weir_jinja_string *s = c->self.as.string;
     bool                     all = s->size > 0 || c->variant == IS_ASCII;
-    WEIR_TRY(weir_jinja_step(c->state, s->size));
+    WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_MADE));
     for (size_t at = 0, size = 0; at < s->size && all; at += size) {
         const uint32_t code = weir_jinja_decode(s->bytes + at, s->size - at, &size);
         const bool     digit = weir_jinja_is_digit(code), alpha = weir_jinja_is_letter(code);
@@ -312,7 +385,7 @@ static weir_status justify(weir_jinja_method_call *c)
     weir_jinja_builder text = weir_jinja_builder_new(c->state->arena);
     for (size_t i = 0; i <= room; i++) {
         if (i == left) WEIR_TRY(weir_jinja_add_string(&text, c->self.as.string));
-        WEIR_TRY(weir_jinja_step(c->state, 0));
+        WEIR_TRY(weir_jinja_work(c->state, size, WEIR_JINJA_MOVED));
         if (i < room) WEIR_TRY(weir_jinja_add(&text, fill, size, WEIR_JINJA_TEMPLATE));
     }
     return weir_jinja_builder_finish(&text, c->out);

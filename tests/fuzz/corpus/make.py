@@ -171,3 +171,9 @@ write("state_log", "removed", state_log(1, [state_record(1, 3, 1, "paper-2", "Pa
                                             state_record(1, 9, 1, "b", "b")]))
 write("state_log", "torn", state_log(0, [state_record(1, 1, 0, "a", "a"), state_record(1, 2, 0, "b", "b")[:700]]))
 write("state_log", "damaged", state_log(0, [state_record(1, 1, 0, "a", "a"), state_record(1, 2, 0, "B", "b"), state_record(1, 3, 0, "c", "c")]))
+
+json_head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:8080\r\nContent-Type: application/json\r\n"
+write("http", "get", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: curl/8\r\nAccept: */*\r\n\r\n")
+write("http", "sized", json_head + b"Authorization: Bearer k\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}")
+write("http", "chunks", json_head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nX-Sum: 1\r\n\r\nGET / HTTP/1.1\r\n")
+write("http", "page", b"GET / HTTP/1.0\r\nOrigin: null\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nConnection: keep-alive, close\r\n\r\n")

@@ -17,7 +17,7 @@
 namespace {
 
 struct Payer {
-    weir_payer  payer = { charge, refund };
+    weir_payer  payer = { charge, refund, nullptr };
     size_t      used = 0, limit = SIZE_MAX;
     static bool charge(weir_payer *payer, size_t bytes)
     {

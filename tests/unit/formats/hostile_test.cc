@@ -225,7 +225,7 @@ TEST(HostileSafetensors, StartOfTheFile)
     EXPECT_SAYS(safetensors_problem(u64(0)), "does not begin with {");
     EXPECT_SAYS(safetensors_problem(u64(0) + "{}"), "does not begin with {");
     EXPECT_SAYS(safetensors_problem(safetensors(" {}", 0)), "does not begin with {");
-    EXPECT_SAYS(safetensors_problem(safetensors("{", 0)), "header:1:1");
+    EXPECT_SAYS(safetensors_problem(safetensors("{", 0)), "header:1:2");
     EXPECT_EQ(safetensors_problem(safetensors("{}   ", 0)), "");
     EXPECT_SAYS(safetensors_problem(safetensors("{\"a\":" + string(100000, '['), 0)), "nested deeper than 8");
     EXPECT_SAYS(safetensors_problem(safetensors("{\"__metadata__\":{\"a\":1}}", 0)), "a value is not a string");

@@ -59,6 +59,17 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
+TEST_F(Service, WhatIsFreeIsKnownBeforeTheFirstStep)
+{
+    open("tq", 4);
+    weir_service_stats stats;
+    weir_service_stats_of(service_, &stats);
+    EXPECT_EQ(stats.steps, 0);
+    EXPECT_EQ(stats.kv_tokens_free, weir_engine_plan_of(engine_)->kv_rows);
+    EXPECT_EQ(stats.kv_pages_used, 0);
+    EXPECT_EQ(stats.kv_bytes_used, 0);
+}
+
 /* More sequences than the sinks of kept texts leave room for, and choices that fork inside their sinks. */
 TEST_F(Service, SinksAreThereForAllWhoRun)
 {

@@ -132,6 +132,18 @@ TEST_F(Answer, ReasoningAndToolCalls)
     EXPECT_LT(answer_.n_reasoning_tokens, answer_.n_tokens);
 }
 
+TEST_F(Answer, OneCallEndsTheChoice)
+{
+    const std::string call = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
+    answer_.tools =
+        static_cast<weir_tool_parser *>(weir_memory_take_zero(1, sizeof *answer_.tools));
+    answer_.one_call = true;
+    push_all("text " + call + call);
+    EXPECT_EQ(1u, answer_.tools->n_calls) << "no token was taken after its end";
+    ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
+    EXPECT_STREQ("tool_calls", weir_answer_reason(&answer_));
+}
+
 TEST_F(Answer, ScoresOfChat)
 {
     answer_.want_scores = true;

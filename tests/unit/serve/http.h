@@ -37,11 +37,22 @@ inline std::string read_text(int fd, const std::string &until = "")
     return text;
 }
 
+/* The next line that is written to a pipe. */
+inline std::string read_pipe(int fd)
+{
+    std::string   text;
+    char          byte = 0;
+    struct pollfd ready = { fd, POLLIN, 0 };
+    while (byte != '\n' && poll(&ready, 1, 20000) == 1 && read(fd, &byte, 1) == 1) text += byte;
+    return text;
+}
+
 /* Sends a request on a connection of its own, which the reply comes on. */
 inline int begin(int port, const std::string &method, const std::string &path, const std::string &more, const std::string &body)
 {
     const int         fd = connect_to(port);
-    const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + more + "\r\n" + body;
+    const std::string type = body.empty() ? "" : "Content-Type: application/json\r\n";
+    const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + type + more + "\r\n" + body;
     EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
     return fd;
 }

@@ -104,12 +104,16 @@ TEST_F(Policy, WhatCannotBeIsRefusedWithTheRemedy)
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":1e300", "kv_budget" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":3", "leaves it no choice" },
         { ",\"kv_budget\":64", "set kv_policy" },
+        { ",\"kv_budget\":64", "\"param\":\"kv_budget\"" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinsk=2\"", "sinks" },
         { ",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"kv_policy_options\":\"sinks=-2\"", "sinks" },
         { ",\"kv_policy_options\":\"sinks=2\"", "needs kv_policy" },
         { ",\"kv_policy\":\"triattention\",\"kv_budget\":256", "statistics" },
-        { ",\"kv_policy\":\"triattention\",\"kv_budget\":256,\"kv_policy_options\":\"calibration=/etc/passwd\"", "the server's" },
-        { ",\"kv_policy\":\"sinks\",\"kv_budget\":2040", "\"param\":\"kv_budget\",\"code\":\"kv_budget_exceeded\"" },
+        { ",\"kv_policy\":\"triattention\",\"kv_budget\":256,\"kv_policy_options\":\"calibration=/"
+          "etc/passwd\"",
+          "the server's" },
+        { ",\"kv_policy\":\"sinks\",\"kv_budget\":2040",
+          "\"param\":\"kv_budget\",\"code\":\"kv_budget_exceeded\"" },
         { ",\"kv_protect\":1", "kv_protect" },
     };
     for (const auto &c : cases) {

@@ -1,6 +1,9 @@
 // Requests, one row each: what is accepted, what is refused and under which name.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "engine/serve/openai_request.h"
@@ -32,6 +35,9 @@ weir_status read(weir_openai_request *out, bool chat, const std::string &body, w
     return weir_openai_request_read(out, chat, body.c_str(), body.size(), &l, error);
 }
 
+/* What a row accepts is a field of the API, or is meant to be unknown. */
+bool has_unknown(const Row &row) { return strstr(row.fields, "some_future_key") != nullptr; }
+
 void check(bool chat, const std::string &begin, const Row &row)
 {
     const std::string   body = begin + row.fields + "}";
@@ -42,6 +48,7 @@ void check(bool chat, const std::string &begin, const Row &row)
     if (row.param != nullptr)
         EXPECT_EQ(row.param, std::string(error.param).substr(0, std::string(error.param).find_first_of("[."))) << body;
     if (status != WEIR_OK) EXPECT_NE('\0', error.message[0]) << body;
+    if (status == WEIR_OK) EXPECT_EQ(has_unknown(row), request.unknown.count > 0) << body;
     weir_openai_request_free(&request);
 }
 
@@ -53,7 +60,9 @@ const Row both_rows[] = {
     { R"(,"model":"m\u0000")", 404, "model" },
     { R"(,"model":5)", 400, "model" },
     { R"(,"some_future_key":{"a":[1]})", 200, nullptr },
-    { R"(,"stop":null,"seed":null,"top_p":null,"n":null,"logit_bias":null,"response_format":null,"stream":null)", 200, nullptr },
+    { R"(,"stop":null,"seed":null,"top_p":null,"n":null,"logit_bias":null,)"
+      R"("response_format":null,"stream":null)",
+      200, nullptr },
     { R"(,"temperature":0)", 200, nullptr },
     { R"(,"temperature":2)", 200, nullptr },
     { R"(,"temperature":2.0000001)", 400, "temperature" },
@@ -85,7 +94,8 @@ const Row both_rows[] = {
     { R"(,"stop":5)", 400, "stop" },
     { R"(,"stop":{})", 400, "stop" },
     { R"(,"stop":["a","b","c","d"])", 200, nullptr },
-    { R"(,"stop":["1","2","3","4","5","6","7","8","9","0","1","2","3","4","5","6","7"])", 400, "stop" },
+    { R"(,"stop":["1","2","3","4","5","6","7","8","9","0","1","2","3","4","5","6","7"])", 400,
+      "stop" },
     { R"(,"logit_bias":{"99":100})", 200, nullptr },
     { R"(,"logit_bias":{"100":1})", 400, "logit_bias" },
     { R"(,"logit_bias":{"-1":1})", 400, "logit_bias" },
@@ -110,13 +120,30 @@ const Row both_rows[] = {
     { R"(,"cache_salt":"s")", 200, nullptr },
     { R"(,"cache_salt":"a\u0000b")", 400, "cache_salt" },
     { R"(,"response_format":{"type":"text"})", 200, nullptr },
-    { R"(,"response_format":{"type":"json_object"})", 501, "response_format" },
+    { R"(,"response_format":{"type":"json_object"})", 400, "response_format" },
     { R"(,"response_format":{"type":"poem"})", 400, "response_format" },
     { R"(,"response_format":"json")", 400, "response_format" },
-    { R"(,"suffix":"x")", 501, "suffix" },
+    { R"(,"suffix":"x")", 400, "suffix" },
+    { R"(,"response_format":{"type":"json_schema","json_schema":{}})", 400, "response_format" },
+    { R"(,"prompt_logprobs":1)", 400, "prompt_logprobs" },
+    { R"(,"prompt_logprobs":0)", 400, "prompt_logprobs" },
+    { R"(,"prompt_logprobs":null)", 200, nullptr },
+    { R"(,"structured_outputs":{"choice":["a"]})", 400, "structured_outputs" },
+    { R"(,"guided_json":{})", 400, "guided_json" },
+    { R"(,"stop_token_ids":[1])", 400, "stop_token_ids" },
+    { R"(,"return_progress":true)", 400, "return_progress" },
+    { R"(,"return_progress":false,"use_beam_search":false)", 200, nullptr },
+    { R"(,"return_progress":1)", 400, "return_progress" },
+    { R"(,"kv_polcy":"h2o")", 400, "kv_polcy" },
+    { R"(,"kv_x":null)", 400, "kv_x" },
+    { R"(,"kvpolicy":"h2o")", 400, "kvpolicy" },
+    { R"(,"stream":true,"stream_options":{"include_obfuscation":1})", 400, "stream_options" },
     { R"(,"user":5)", 400, "user" },
+    { R"(,"prompt_cache_retention":24)", 400, "prompt_cache_retention" },
+    { R"(,"safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h")", 200,
+      nullptr },
     { R"(,"metadata":{"a":"b"},"store":false,"service_tier":"auto")", 200, nullptr },
-    { R"(,"priority":1)", 501, "priority" },
+    { R"(,"priority":1)", 400, "priority" },
 };
 
 const Row chat_rows[] = {
@@ -134,16 +161,43 @@ const Row chat_rows[] = {
     { R"(,"chat_template_kwargs":{"other":1})", 400, "chat_template_kwargs" },
     { R"(,"reasoning_effort":"low")", 200, nullptr },
     { R"(,"reasoning_effort":"huge")", 400, "reasoning_effort" },
+    { R"(,"reasoning_effort":"none")", 200, nullptr },
+    { R"(,"reasoning_effort":"xhigh")", 200, nullptr },
+    { R"(,"reasoning_effort":3)", 400, "reasoning_effort" },
+    { R"(,"verbosity":"low","modalities":["text"])", 200, nullptr },
+    { R"(,"verbosity":"loud")", 400, "verbosity" },
+    { R"(,"modalities":["text","audio"])", 400, "modalities" },
+    { R"(,"modalities":"text")", 400, "modalities" },
+    { R"(,"prediction":{"type":"content","content":"a"})", 200, nullptr },
+    { R"(,"prediction":"a")", 400, "prediction" },
+    { R"(,"audio":{"voice":"x"})", 400, "audio" },
+    { R"(,"functions":[])", 400, "functions" },
+    { R"(,"parallel_tool_calls":"yes")", 400, "parallel_tool_calls" },
     { R"(,"tools":{})", 400, "tools" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}},)"
+      R"({"type":"function","function":{"name":"f"}}])",
+      400, "tools" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f","description":5}}])", 400, "tools" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f","strict":"yes"}}])", 400, "tools" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"poem"}}}])", 400,
+      "tools" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":[]}}}])", 400,
+      "tools" },
+    { R"(,"tool_choice":"required")", 400, "tool_choice" },
     { R"(,"tools":[null])", 400, "tools" },
     { R"(,"tools":[{"type":"function","function":{"name":"a b"}}])", 400, "tools" },
-    { R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":"auto")", 200, nullptr },
-    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")", 501, "tool_choice" },
-    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}})", 501,
+    { R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],)"
+      R"("tool_choice":"auto")",
+      200, nullptr },
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")", 400,
       "tool_choice" },
+    { R"(,"tools":[{"type":"function","function":{"name":"f"}}],)"
+      R"("tool_choice":{"type":"function","function":{"name":"f"}})",
+      400, "tool_choice" },
     { R"(,"tool_choice":{"type":"function","function":{"name":"nowhere"}})", 400, "tool_choice" },
     { R"(,"tool_choice":"perhaps")", 400, "tool_choice" },
-    { R"(,"add_generation_prompt":true,"continue_final_message":true)", 400, "add_generation_prompt" },
+    { R"(,"add_generation_prompt":true,"continue_final_message":true)", 400,
+      "add_generation_prompt" },
 };
 
 const Row completion_rows[] = {
@@ -151,7 +205,7 @@ const Row completion_rows[] = {
     { R"(,"echo":"yes")", 400, "echo" },         { R"(,"logprobs":0)", 200, nullptr },
     { R"(,"logprobs":5)", 200, nullptr },        { R"(,"logprobs":6)", 400, "logprobs" },
     { R"(,"logprobs":true)", 400, "logprobs" },  { R"(,"best_of":1,"n":2)", 400, "best_of" },
-    { R"(,"best_of":3,"n":2)", 501, "best_of" }, { R"(,"best_of":2,"n":2)", 200, nullptr },
+    { R"(,"best_of":3,"n":2)", 400, "best_of" }, { R"(,"best_of":2,"n":2)", 200, nullptr },
 };
 
 TEST(Request, FieldsOfBoth)
@@ -269,6 +323,158 @@ TEST(Request, Values)
     ASSERT_EQ(2u, weir_openai_prompt_count(request.prompt));
     EXPECT_EQ(2u, json_array_size(weir_openai_prompt_at(request.prompt, 0)));
     EXPECT_STREQ("b", json_string_value(weir_openai_prompt_at(request.prompt, 1)));
+    weir_openai_request_free(&request);
+}
+
+/* 400, and a code that says it is no matter of the value: clients send a 501 again. */
+TEST(Request, WhatIsNotSupportedIsNamed)
+{
+    const char *const bodies[] = { R"({"prompt":"a","suffix":"b"})",
+                                   R"({"prompt":"a","best_of":2})",
+                                   R"({"prompt":"a","priority":1})",
+                                   R"({"prompt":"a","response_format":{"type":"json_object"}})" };
+    for (const char *const body : bodies) {
+        weir_openai_request request = {};
+        weir_api_error      error = {};
+        ASSERT_NE(WEIR_OK, read(&request, false, body, &error)) << body;
+        EXPECT_EQ(400, error.status) << body;
+        EXPECT_STREQ("invalid_request_error", error.type) << body;
+        EXPECT_STREQ("unsupported_parameter", error.code) << body;
+    }
+}
+
+TEST(Request, MessagesSayWhatToDo)
+{
+    const struct {
+        const char *body, *said;
+    } rows[] = {
+        { R"({"prompt":"a","n":5})", "batch.max_sequences" },
+        { R"({"prompt":"a","kv_polcy":"h2o"})", "the nearest is kv_policy" },
+        { R"({"prompt":"a","kv_budgets":1})", "the nearest is kv_budget" },
+        { R"({"prompt":"a","kv":"h2o"})", "" },
+    };
+    for (const auto &row : rows) {
+        weir_openai_request request = {};
+        weir_api_error      error = {};
+        const weir_status   status = read(&request, false, row.body, &error);
+        EXPECT_EQ(row.said[0] == '\0', status == WEIR_OK) << row.body;
+        EXPECT_NE(std::string::npos, std::string(error.message).find(row.said)) << error.message;
+        weir_openai_request_free(&request);
+    }
+}
+
+TEST(Request, UnknownFieldsAreNoted)
+{
+    weir_openai_request request = {};
+    weir_api_error      error = {};
+    char                warning[WEIR_WARNING_BYTES] = "";
+    ASSERT_EQ(WEIR_OK,
+              read(&request, true,
+                   R"({"messages":[{"role":"user","content":"a"}],"tempreature":1,"a\r\nb":null,)"
+                   R"("echo":true,"user":"u","stream":true,"stream_options":{"usage":true}})",
+                   &error))
+        << error.message;
+    EXPECT_EQ(4u, request.unknown.count);
+    weir_warning_unknown(warning, &request.unknown);
+    const std::string text = warning;
+    EXPECT_EQ(0u, text.find("unknown fields are ignored: ")) << text;
+    for (const char *const part :
+         { "tempreature (temperature?)", "a??b", "echo", "stream_options.usage" })
+        EXPECT_NE(std::string::npos, text.find(part)) << part << " in " << text;
+    for (const char c : text) EXPECT_TRUE(c >= 0x20 && c < 0x7f);
+    weir_openai_request_free(&request);
+
+    ASSERT_EQ(WEIR_OK, read(&request, false, R"({"prompt":"a","user":"u","top_k":3})", &error));
+    EXPECT_EQ(0u, request.unknown.count) << "read or ignored by design";
+    weir_openai_request_free(&request);
+}
+
+TEST(Request, AWarningHasALimit)
+{
+    std::string body = R"({"prompt":"a")";
+    for (int i = 0; i < 100; i++)
+        body += ",\"" + std::string(200, 'x') + std::to_string(i) + "\":1";
+    weir_openai_request request = {};
+    weir_api_error      error = {};
+    char                warning[WEIR_WARNING_BYTES] = "";
+    ASSERT_EQ(WEIR_OK, read(&request, false, body + "}", &error)) << error.message;
+    EXPECT_EQ(100u, request.unknown.count);
+    weir_warning_unknown(warning, &request.unknown);
+    EXPECT_EQ(sizeof warning - 1, strlen(warning));
+    EXPECT_STREQ("...", warning + sizeof warning - 4);
+    weir_warning_add(warning, "more");
+    EXPECT_STREQ("...", warning + sizeof warning - 4);
+    weir_openai_request_free(&request);
+}
+
+TEST(Request, EffortSetsThinking)
+{
+    const struct {
+        const char *fields, *variables;
+    } rows[] = {
+        { R"("reasoning_effort":"none")", R"({"enable_thinking":false})" },
+        { R"("reasoning_effort":"low")", R"({"enable_thinking":true,"reasoning_effort":"low"})" },
+        { R"("reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false})",
+          R"({"enable_thinking":false})" },
+        { R"("reasoning_effort":null)", "{}" },
+    };
+    for (const auto &row : rows) {
+        weir_openai_request request = {};
+        weir_api_error      error = {};
+        const std::string   body =
+            R"({"messages":[{"role":"user","content":"a"}],)" + std::string(row.fields) + "}";
+        ASSERT_EQ(WEIR_OK, read(&request, true, body, &error)) << error.message;
+        char *const text = json_dumps(request.variables, JSON_COMPACT | JSON_SORT_KEYS);
+        EXPECT_STREQ(row.variables, text);
+        free(text);
+        weir_openai_request_free(&request);
+    }
+}
+
+bool named(const std::string &text, const std::string &name)
+{
+    return text.find(name) != std::string::npos;
+}
+
+/* Whoever adds a field tells users of it. */
+TEST(Request, EveryFieldIsDocumented)
+{
+    std::ifstream     file("docs/api.md");
+    const std::string text{ std::istreambuf_iterator<char>(file),
+                            std::istreambuf_iterator<char>() };
+    ASSERT_FALSE(text.empty());
+    size_t                      count = 0;
+    const weir_field_row *const rows = weir_field_rows(&count);
+    for (size_t i = 0; i < count; i++) {
+        const std::string key = rows[i].key;
+        EXPECT_TRUE(named(text, "`" + key + "`") || named(text, "\"" + key + "\"")) << key;
+    }
+}
+
+TEST(Request, TheServersDefaultsAreTaken)
+{
+    weir_request_limits l = limits();
+    weir_openai_request request = {};
+    weir_api_error      error = {};
+    const std::string   chat = R"({"messages":[{"role":"user","content":"a"}])";
+    const auto          take = [&](bool is_chat, const std::string &body) {
+        weir_openai_request_free(&request);
+        EXPECT_EQ(WEIR_OK, weir_openai_request_read(&request, is_chat, body.c_str(), body.size(),
+                                                             &l, &error));
+    };
+    take(true, chat + "}");
+    EXPECT_EQ(-1, request.max_tokens) << "to the end of the window";
+    l.max_tokens = 50;
+    l.sampling.seed = 7;
+    l.has_seed = true;
+    take(true, chat + "}");
+    EXPECT_EQ(50, request.max_tokens);
+    EXPECT_EQ(7u, request.sampling.seed);
+    take(true, chat + R"(,"max_tokens":60,"seed":8})");
+    EXPECT_EQ(60, request.max_tokens);
+    EXPECT_EQ(8u, request.sampling.seed);
+    take(false, R"({"prompt":"a"})");
+    EXPECT_EQ(16, request.max_tokens) << "OpenAI's default of completions";
     weir_openai_request_free(&request);
 }
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/formats/json.h"
 #include "engine/serve/server.h"
 #include "offload/ledger.h"
 #include "tests/unit/serve/http.h"
@@ -31,13 +32,15 @@ weir_server_options default_options()
 
 class Server : public testing::Test {
   protected:
+    static void SetUpTestSuite() { weir_json_use_memory(); } /* as in the program */
+
     void open(const weir_fake_options &fake, weir_server_options options = default_options())
     {
         weir_error  error = {};
         weir_buffer text = {};
         ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(&tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error)) << error.text;
         ASSERT_EQ(WEIR_OK, weir_fake_service_open(&service_, tokenizer_, &fake));
-        ASSERT_EQ(WEIR_OK, weir_file_read(&text, "tests/golden/text/templates/Qwen3.5-4B.jinja", 1 << 20, &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_file_read(&text, template_.c_str(), 1 << 20, &error)) << error.text;
         ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat_, text.data, text.size, &error)) << error.text;
         weir_buffer_free(&text);
         options.service = service_;
@@ -92,6 +95,7 @@ class Server : public testing::Test {
         return false;
     }
 
+    std::string         template_ = "tests/golden/text/templates/Qwen3.5-4B.jinja";
     weir_server_options options_ = {};
     weir_server        *server_ = nullptr;
     weir_service       *service_ = nullptr;

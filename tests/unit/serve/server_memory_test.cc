@@ -1,4 +1,5 @@
 // The whole server in this process: what it takes, what it refuses for memory, and what it says of both.
+#include "engine/base/heap.h"
 #include "tests/unit/serve/server_fixture.h"
 
 namespace {
@@ -7,7 +8,7 @@ TEST_F(Server, ABodyThatDoesNotFitIsRefusedBeforeItIsRead)
 {
     open_within(1 << 20);
     const int         fd = connect_to();
-    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n";
+    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n";
     ASSERT_EQ(static_cast<ssize_t>(head.size()), send(fd, head.data(), head.size(), MSG_NOSIGNAL));
     const std::string reply = read_text(fd); /* no byte of the body was sent */
     EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply;
@@ -21,7 +22,7 @@ TEST_F(Server, ABodyInMemoryIsOnTheLedger)
 {
     open_within(64 << 20);
     const int         fd = connect_to();
-    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n";
+    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n";
     ASSERT_EQ(static_cast<ssize_t>(head.size()), send(fd, head.data(), head.size(), MSG_NOSIGNAL));
     for (int i = 0; i < 1000 && http_bytes() < 4000000; i++) (void)poll(nullptr, 0, 10);
     EXPECT_GE(http_bytes(), 4000000u);
@@ -30,17 +31,41 @@ TEST_F(Server, ABodyInMemoryIsOnTheLedger)
     EXPECT_EQ(0u, http_bytes());
 }
 
-/* 1 MB of "[],[],..." would be over 100 MB of values. */
-TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefusedBeforeItIsParsed)
+/* 1 MB of "[],[],..." is over 50 MB of values. */
+TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefused)
 {
     open_within(16 << 20);
     std::string lists = "[]";
-    while (lists.size() < 250000) lists += ",[]";
+    while (lists.size() < 600000) lists += ",[]";
     const std::string reply = ask("/v1/chat/completions", "{\"messages\":[" + lists + "]}");
     EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply.substr(0, 300);
     EXPECT_NE(std::string::npos, reply.find("memory.host"));
-    EXPECT_LT(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
+    EXPECT_LE(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
     EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200")) << "others are served";
+}
+
+/* Commas and brackets that only appear when the escapes of a string are read. */
+TEST_F(Server, ArgumentsThatGrowPastTheBudgetAreRefusedHoweverTheyAreEscaped)
+{
+    open_within(16 << 20);
+    const auto arguments = [](const char *item, const char *comma, int n) {
+        std::string list = R"({\"a\":[)";
+        for (int i = 0; i < n; i++) list += (i > 0 ? comma : "") + std::string(item);
+        return R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[)"
+               R"({"function":{"name":"f","arguments":")" +
+               list + R"(]}"}}]},{"role":"user","content":"b"}]})";
+    };
+    for (const char *const item : { "{}", "\\u007b\\u007d", "\\u005b\\u005d" })
+        for (const char *const path : { "/tokenize", "/v1/chat/completions" }) {
+            const std::string reply = ask(path, arguments(item, "\\u002c", 200000));
+            EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << path << item << reply.substr(0, 300);
+            EXPECT_NE(std::string::npos, reply.find("memory.host")) << reply.substr(0, 300);
+            EXPECT_LE(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
+            EXPECT_EQ(0u, ask(path, arguments(item, "\\u002c", 100)).find("HTTP/1.1 200"));
+        }
+    for (int i = 0; i < 1000 && http_bytes() > 0; i++) (void)poll(nullptr, 0, 10);
+    EXPECT_EQ(0u, http_bytes());
+    EXPECT_EQ(0u, weir_heap_mapped(nullptr)) << "and nothing stays in the process";
 }
 
 /* The words of the failure itself need memory. */
@@ -66,20 +91,21 @@ TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
     close(fd);
 }
 
+/* Busy connections keep their places; one more is told to come back, and health is answered. */
 TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
 {
-    open_within(150 << 10);
-    std::vector<int> idle;
-    for (int i = 0; i < 4; i++) idle.push_back(connect_to());
-    std::string reply;
-    for (const int fd : idle) {
-        struct pollfd ready = { fd, POLLIN, 0 };
-        if (poll(&ready, 1, 500) == 1) reply = read_text(fd);
-        if (!reply.empty()) break;
+    open_within(200 << 10, 2000);
+    std::vector<int> busy;
+    std::string      reply;
+    for (int i = 0; i < 8 && reply.find("HTTP/1.1 503") != 0; i++) {
+        busy.push_back(post("/v1/chat/completions", long_stream));
+        reply = read_text(busy.back(), "\r\n\r\n");
     }
+    EXPECT_GE(busy.size(), 2u) << "the first has a place";
     EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply;
     EXPECT_NE(std::string::npos, reply.find("Retry-After"));
-    for (const int fd : idle) close(fd);
+    EXPECT_EQ(0u, get("/health").find("HTTP/1.1 200"));
+    for (const int fd : busy) close(fd);
 }
 
 /* Clients that are strict about an exact format see nothing new. */

@@ -1,4 +1,6 @@
 // The whole server in this process, over the fake service: what the wire suite cannot see or cannot wait for.
+#include <functional>
+
 #include "tests/unit/serve/server_fixture.h"
 
 namespace {
@@ -89,9 +91,140 @@ TEST_F(Server, WithoutAFolderSessionsAreNotSupported)
         EXPECT_NE(reply.find("HTTP/1.1 501"), std::string::npos) << reply;
         EXPECT_NE(reply.find("sessions.dir"), std::string::npos) << reply;
     }
-    EXPECT_EQ(
-        0u,
-        ask("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a"})").find("HTTP/1.1 200"));
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a"})";
+    const std::string reply = ask("/v1/chat/completions", body);
+    EXPECT_EQ(0u, reply.find("HTTP/1.1 400")) << reply;
+    EXPECT_NE(reply.find("\"param\":\"session\""), std::string::npos) << reply;
+    EXPECT_NE(reply.find("sessions.dir"), std::string::npos) << reply;
+}
+
+TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
+{
+    int                 log[2] = { -1, -1 };
+    weir_server_options options = default_options();
+    ASSERT_EQ(0, pipe(log));
+    options.log_fd = log[1];
+    open({ 2, 4096, 100, 0 }, options);
+    const std::string begin =
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"ignore_eos":true)";
+    const std::string header =
+        "x-weir-warning: unknown fields are ignored: tempreature (temperature?), \"x\"";
+    for (const char *const more : { "}", ",\"stream\":true}" }) {
+        const std::string reply =
+            ask("/v1/chat/completions", begin + R"(,"tempreature":0,"\"x\"":1)" + more);
+        EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+        EXPECT_NE(std::string::npos, reply.find(header)) << reply;
+        EXPECT_NE(std::string::npos,
+                  http::read_pipe(log[0]).find(R"("unknown_fields":["tempreature","\"x\""])"));
+    }
+    const std::string plain = ask("/v1/chat/completions", begin + R"(,"user":"u"})");
+    EXPECT_EQ(std::string::npos, plain.find("x-weir-warning")) << plain;
+    EXPECT_EQ(std::string::npos, http::read_pipe(log[0]).find("unknown_fields"));
+    const std::string ids = ask("/tokenize", R"({"content":"a","add_specials":true})");
+    EXPECT_NE(std::string::npos,
+              ids.find("x-weir-warning: unknown fields are ignored: add_specials (add_special?)"))
+        << ids;
+    EXPECT_EQ(0u,
+              ask("/v1/chat/completions", begin + R"(,"kv_polcy":"h2o"})").find("HTTP/1.1 400"));
+    weir_server_close(server_);
+    server_ = nullptr;
+    close(log[0]);
+    close(log[1]);
+}
+
+/* The text of the prompt that this chat becomes. */
+std::string
+prompt_of(const std::function<std::string(const std::string &, const std::string &)> &ask,
+          const std::string                                                          &fields)
+{
+    const std::string ids = ask("/tokenize", "{" + fields + "}");
+    const size_t      from = ids.find("\"tokens\":["), to = ids.find(']', from);
+    EXPECT_NE(std::string::npos, from) << ids;
+    return from == std::string::npos ? ""
+                                     : ask("/detokenize", "{" + ids.substr(from, to - from) + "]}");
+}
+
+const char *const one_tool = R"("tools":[{"type":"function","function":{"name":"get_weather"}}])";
+
+TEST_F(Server, ToolsThatTheTemplateDropsAreInTheSystemMessage)
+{
+    template_ = "tests/golden/text/templates/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja";
+    open({ 2, 4096, 100, 0 });
+    const auto ask_it = [this](const std::string &path, const std::string &body) {
+        return ask(path, body);
+    };
+    const std::string user = R"({"role":"user","content":"How is it?"})";
+    const std::string plain = prompt_of(ask_it, R"("messages":[)" + user + "]");
+    EXPECT_EQ(std::string::npos, plain.find("tool")) << plain;
+    const std::string text = prompt_of(ask_it, R"("messages":[)" + user + "]," + one_tool);
+    EXPECT_NE(std::string::npos, text.find("get_weather")) << text;
+    EXPECT_NE(std::string::npos, text.find("<tool_call>")) << text;
+    EXPECT_LT(text.find("get_weather"), text.find("How is it?")) << text;
+    const std::string system =
+        R"("messages":[{"role":"system","content":"Be brief."},)" + user + "],";
+    const std::string both = prompt_of(ask_it, system + one_tool);
+    EXPECT_LT(both.find("Be brief."), both.find("get_weather")) << both;
+    /* This one writes calls, but drops what may be called. */
+    const std::string call =
+        R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",)"
+        R"("function":{"name":"get_weather","arguments":"{}"}}]},)" +
+        user;
+    const std::string told =
+        prompt_of(ask_it, R"("messages":[)" + user + "," + call + "]," + one_tool);
+    EXPECT_NE(std::string::npos, told.find("<tools>")) << told;
+}
+
+TEST_F(Server, ToolsThatTheTemplateTakesAreThere)
+{
+    open({ 2, 4096, 100, 0 });
+    const auto ask_it = [this](const std::string &path, const std::string &body) {
+        return ask(path, body);
+    };
+    const std::string text = prompt_of(
+        ask_it, R"("messages":[{"role":"user","content":"How is it?"}],)" + std::string(one_tool));
+    const size_t first = text.find("get_weather");
+    EXPECT_NE(std::string::npos, first) << text;
+    EXPECT_EQ(std::string::npos, text.find("get_weather", first + 1)) << text;
+}
+
+TEST_F(Server, EffortThatTheTemplateDoesNotReadIsSaid)
+{
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"reasoning_effort":"high"})";
+    open({ 2, 4096, 100, 0 });
+    EXPECT_EQ(std::string::npos, ask("/v1/chat/completions", body).find("x-weir-warning"));
+    TearDown();
+    server_ = nullptr, service_ = nullptr, chat_ = nullptr, tokenizer_ = nullptr;
+    template_ = "tests/golden/text/templates/Qwen-Qwen2.5-7B-Instruct.jinja";
+    open({ 2, 4096, 100, 0 });
+    const std::string reply = ask("/v1/chat/completions", body);
+    EXPECT_NE(std::string::npos, reply.find("x-weir-warning: reasoning_effort has no effect"))
+        << reply;
+}
+
+TEST_F(Server, ThePageNeedsNoKeyAndRunsNothingInline)
+{
+    const char         *key = "k";
+    weir_server_options options = default_options();
+    options.keys = &key;
+    options.n_keys = 1;
+    open({ 2, 4096, 100, 0 }, options);
+    EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
+    const std::string page = get("/"), script = get("/page.js"), style = get("/page.css");
+    for (const std::string &reply : { page, script, style }) {
+        EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply.substr(0, 400);
+        EXPECT_NE(std::string::npos, reply.find("X-Content-Type-Options: nosniff"));
+    }
+    EXPECT_NE(std::string::npos, script.find("Content-Type: text/javascript"));
+    EXPECT_NE(std::string::npos, style.find("Content-Type: text/css"));
+    EXPECT_NE(
+        std::string::npos,
+        page.find(
+            "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+            "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n"));
+    EXPECT_EQ(std::string::npos, page.find("<style"));
+    EXPECT_EQ(std::string::npos, page.find("<script>"));
 }
 
 TEST_F(Server, PortInUse)
@@ -228,8 +361,8 @@ TEST_F(Server, ATemplateThatCannotBeUsedStopsOnlyChats)
     options.chat_problem = "unknown statement 'frobnicate'";
     open({ 1, 4096, 1000, 0 }, options);
     const std::string chat = ask("/v1/chat/completions", short_plain);
-    EXPECT_EQ(0u, chat.find("HTTP/1.1 501")) << chat;
-    EXPECT_NE(std::string::npos, chat.find("not_supported")) << chat;
+    EXPECT_EQ(0u, chat.find("HTTP/1.1 400")) << chat;
+    EXPECT_NE(std::string::npos, chat.find("chat_unsupported")) << chat;
     EXPECT_NE(std::string::npos, chat.find("unknown statement 'frobnicate'")) << chat;
     EXPECT_NE(std::string::npos, chat.find("/v1/completions")) << chat;
     const std::string plain = ask("/v1/completions", R"({"prompt":"a","max_tokens":2})");
@@ -275,7 +408,7 @@ TEST_F(Server, ClosesWhileClientsAreEverywhere)
     open({ 1, 4096, 2000, 0 });
     const int idle = connect_to(), running = post("/v1/chat/completions", long_stream), queued = post("/v1/chat/completions", long_plain);
     const int half = connect_to(), body = connect_to();
-    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n";
+    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n";
     EXPECT_GT(send(half, head.data(), head.size(), MSG_NOSIGNAL), 0);
     EXPECT_GT(send(body, (head + "\r\n{").data(), head.size() + 3, MSG_NOSIGNAL), 0);
     ASSERT_TRUE(wait_for(1, 1));
@@ -294,7 +427,7 @@ TEST_F(Server, KeysAreAskedFor)
     open({ 1, 4096, 100, 0 }, o);
     EXPECT_EQ(0u, get("/health").find("HTTP/1.1 200"));
     EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
-    EXPECT_EQ(0u, get("/").find("HTTP/1.1 401"));
+    EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
     const int         fd = connect_to();
     const std::string text = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer two\r\nConnection: close\r\n\r\n";
     EXPECT_GT(send(fd, text.data(), text.size(), MSG_NOSIGNAL), 0);

@@ -239,7 +239,7 @@ TEST_F(States, WhatCannotBeIsRefusedWithTheReason)
     settings_ = { "memory.host=256MiB", "model.context=512" };
     open({ settings_[0].c_str(), settings_[1].c_str() });
     refused(501, "states.dir", "GET", "/v1/states");
-    refused(501, "states.dir", "POST", "/v1/completions", R"({"prompt":"x","state":"one"})");
+    refused(400, "states.dir", "POST", "/v1/completions", R"({"prompt":"x","state":"one"})");
 }
 
 /* Models whose layers are CoDA. */

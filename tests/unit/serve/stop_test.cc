@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/memory.h"
 #include "engine/serve/stop.h"
 #include "engine/serve/think.h"
 
@@ -21,7 +22,7 @@ weir_stop_list make_list(const std::vector<std::string> &strings)
 {
     weir_stop_list list = {};
     for (const std::string &s : strings) {
-        list.text[list.count] = static_cast<char *>(malloc(s.size()));
+        list.text[list.count] = static_cast<char *>(weir_memory_take(s.size()));
         memcpy(list.text[list.count], s.data(), s.size());
         list.length[list.count++] = s.size();
     }

@@ -267,6 +267,102 @@ TEST(Bounds, EndWithEfull)
     for (const char *source : sources) EXPECT_EQ(render(source).status, WEIR_EFULL) << source;
 }
 
+/* What a filter, a method or an operator does counts as steps, whatever it makes of it. Each of
+ * these is far past the limit, and would be far below it if calls alone were counted. */
+TEST(Bounds, WorkCountsAsSteps)
+{
+    const struct {
+        const char *expression;
+        int         times;
+    } cases[] = {
+        { "(['a' * 100000] * 3000) | sort", 1 },
+        { "(['a' * 100000] * 3000) | unique | list", 1 },
+        { "(['a' * 100000] * 3000) | min", 1 },
+        { "(['a' * 100000] * 3000) | max", 1 },
+        { "(['a' * 100000] * 3000) | map('upper') | first", 1 },
+        { "s | upper", 40 },
+        { "s.title()", 40 },
+        { "s is lower", 40 },
+        { "s | trim('ba')", 40 },
+        { "s.lstrip('ba')", 40 },
+        { "s.rfind(('a' * 500) ~ 'b')", 40 },
+        { "s.rsplit(('a' * 500) ~ 'b')", 40 },
+        { "s.rpartition(('a' * 500) ~ 'b')", 40 },
+        { "s.partition('b')", 400 },
+        { "s.find('b')", 400 },
+        { "s.count('b')", 400 },
+        { "s | replace('', 'b')", 20 },
+        { "s.split()", 200 },
+        { "s.rsplit()", 200 },
+        { "s.split('b')", 400 },
+        { "s.splitlines()", 200 },
+        { "s.isalpha()", 200 },
+        { "s | wordcount", 200 },
+        { "s | indent", 100 },
+        { "s | escape", 100 },
+        { "s | tojson", 100 },
+        { "[s] | string", 40 },
+        { "s[::-1]", 100 },
+        { "'b' in s", 400 },
+        { "u[499999]", 200 },
+        { "u[1:2]", 200 },
+        { "(u ~ '') | length", 90 },
+        { "('_' * 1000000) | int", 30 },
+        { "l | sum", 100 },
+        { "l | first", 100 },
+        { "d[t]", 9000 },
+        { "d.get(t)", 9000 },
+        { "t in d", 9000 },
+        { "t.startswith((s, s, s, s))", 3000 },
+        { "t.removeprefix(s)", 9000 },
+        { "j | from_json | length", 15 },
+        { "'%*d' % (10000, 1)", 9000 },
+    };
+    for (const auto &c : cases) {
+        const std::string source =
+            "{% set s = 'a' * 1000 * 1000 %}{% set t = s ~ '' %}{% set d = {s: 1} %}"
+            "{% set u = '\u00e9' * 1000 * 500 %}{% set l = [1] * 1000 * 1000 %}"
+            "{% set j = '[' ~ '[],' * 100000 ~ '[]]' %}"
+            "{% for i in range(" +
+            std::to_string(c.times) +
+            ") %}"
+            "{% set x = " +
+            c.expression + " %}{% endfor %}";
+        const result out = render(source);
+        EXPECT_EQ(out.status, WEIR_EFULL) << c.expression << ": " << out.error;
+        EXPECT_NE(out.error.find("too many steps"), std::string::npos) << c.expression << out.error;
+    }
+}
+
+/* A long conversation costs little of that. */
+TEST(Bounds, LongTextsAreRead)
+{
+    options o =
+        with_text(std::string(1000000, 'x') + " <think> y </think> " + std::string(100, ' '));
+    EXPECT_EQ(render("{% for m in messages * 20 %}{% set c = m.content | trim %}"
+                     "{% if '<think>' in c and c.startswith('x') and not c.endswith('z') %}"
+                     "{% set p = c.split('</think>')[-1].lstrip('\\n') %}{{ p }}{% endif %}"
+                     "{{ m | tojson | length }}{% endfor %}",
+                     o)
+                  .status,
+              WEIR_OK);
+}
+
+TEST(Numbers, PowersThatDoNotFitAreOutOfRange)
+{
+    for (const char *const power :
+         { "2 ** 100000", "2 ** 63", "(-2) ** 64", "10 ** 19", "3 ** 1000003", "4294967296 ** 2",
+           "4294967296 ** 4", "(-2) ** 65" }) {
+        const result out = render(std::string("{{ ") + power + " }}");
+        EXPECT_EQ(out.status, WEIR_EINVAL) << power << " is " << out.text;
+        EXPECT_NE(out.error.find("out of range"), std::string::npos) << power << ": " << out.error;
+    }
+    EXPECT_EQ(render("{{ 2 ** 62 }} {{ (-2) ** 63 }} {{ (-1) ** 100001 }} {{ 0 ** 100000 }} {{ 1 "
+                     "** 100000 }}")
+                  .text,
+              "4611686018427387904 -9223372036854775808 -1 0 1");
+}
+
 TEST(Bounds, DeepTemplatesAreRefused)
 {
     auto repeat = [](const std::string &part, size_t n) {

@@ -3,7 +3,9 @@
 #include <fstream>
 #include <set>
 
+#include "engine/base/memory.h"
 #include "engine/text/bpe.h"
+#include "engine/text/pretokenizer.h"
 #include "tests/unit/text/files.h"
 
 namespace {
@@ -337,6 +339,57 @@ TEST(Detokenizer, AForkGoesItsOwnWay)
     ASSERT_EQ(weir_detokenizer_finish(&fork, &out), WEIR_OK);
     EXPECT_STREQ(out.data, "\xEF\xBF\xBDz");
     weir_buffer_free(&out);
+}
+
+struct Payer {
+    weir_payer  payer = { charge, refund, nullptr };
+    size_t      used = 0, most = 0, limit = SIZE_MAX;
+    static bool charge(weir_payer *payer, size_t bytes)
+    {
+        Payer *const self = reinterpret_cast<Payer *>(payer);
+        if (bytes > self->limit - self->used) return false;
+        self->used += bytes;
+        self->most = self->used > self->most ? self->used : self->most;
+        return true;
+    }
+    static void refund(weir_payer *payer, size_t bytes)
+    {
+        reinterpret_cast<Payer *>(payer)->used -= bytes;
+    }
+};
+
+/* A pattern that keeps a place to come back to for every byte. */
+TEST(Pretokenizer, BacktrackingIsPaidForAndBounded)
+{
+    weir_pretokenizer splitter = {};
+    weir_error        error = {};
+    const char        pattern[] = "(?:a|b)+c";
+    ASSERT_EQ(weir_pretokenizer_add(&splitter, pattern, sizeof pattern - 1, {}, &error), WEIR_OK);
+    const auto run = [&](size_t n, size_t limit, Payer *payer) {
+        std::string text(n, 'a');
+        text += 'c';
+        payer->limit = limit;
+        (void)weir_payer_set(&payer->payer);
+        weir_matcher matcher = {};
+        weir_status  status = weir_matcher_init(&matcher);
+        if (status == WEIR_OK)
+            status = weir_pretokenizer_run(
+                &splitter, &matcher, text.data(), text.size(),
+                [](void *, const char *, size_t) { return WEIR_OK; }, nullptr, &error);
+        weir_matcher_free(&matcher);
+        (void)weir_payer_set(nullptr);
+        EXPECT_EQ(payer->used, 0u);
+        return status;
+    };
+    Payer rich, poor, richest;
+    EXPECT_EQ(run(50000, SIZE_MAX, &rich), WEIR_OK);
+    EXPECT_GT(rich.most, size_t{ 1 } << 20);
+    EXPECT_LT(rich.most, size_t{ 64 } << 20);
+    EXPECT_EQ(run(50000, 1 << 20, &poor), WEIR_ENOMEM);
+    EXPECT_LE(poor.most, size_t{ 1 } << 20);
+    EXPECT_NE(run(4000000, SIZE_MAX, &richest), WEIR_OK) << "more than a sane pattern needs";
+    EXPECT_LE(richest.most, size_t{ 128 } << 20) << "old and new, while it grows";
+    weir_pretokenizer_free(&splitter);
 }
 
 } // namespace

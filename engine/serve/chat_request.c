@@ -1,0 +1,198 @@
+#include "engine/serve/chat_request.h"
+
+#include <string.h>
+
+#include "engine/serve/json_in.h"
+#include "engine/serve/messages.h"
+
+static weir_status out_of_memory(weir_api_error *error)
+{
+    weir_api_from_status(error, WEIR_ENOMEM, NULL);
+    return WEIR_ENOMEM;
+}
+
+static weir_status read_logprobs(weir_openai_request *request, const json_t *root,
+                                 weir_api_error *error)
+{
+    int64_t top = 0;
+    WEIR_TRY(weir_field_bool(root, "logprobs", &request->logprobs, error));
+    WEIR_TRY(weir_field_integer(root, "top_logprobs", 0, 20, &top, error));
+    if (top > 0 && !request->logprobs)
+        return weir_api_bad(error, "top_logprobs", "top_logprobs needs logprobs: true");
+    request->n_top_logprobs = (int32_t)top;
+    return WEIR_OK;
+}
+
+/* ---- tools ---- */
+
+static bool has_tool(const json_t *tools, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *const function = json_object_get(json_array_get(tools, i), "function");
+        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
+    }
+    return false;
+}
+
+/* {"type":"function","function":{"name":...}}: a call that is forced. */
+static weir_status read_named_choice(const json_t *tools, const json_t *choice,
+                                     weir_api_error *error)
+{
+    static const char   key[] = "tool_choice";
+    const json_t *const function = json_object_get(choice, "function");
+    const char *const   name = json_string_value(json_object_get(function, "name"));
+    if (name == NULL)
+        return weir_api_bad(error, key,
+                            "tool_choice must be none, auto, required or a function with a name");
+    if (!has_tool(tools, name))
+        return weir_api_bad(error, key, "tool_choice names %s, which is not among the tools",
+                            weir_quote(name).text);
+    return weir_api_unsupported(error, key);
+}
+
+static weir_status read_choice(weir_openai_request *request, const json_t *choice,
+                               weir_api_error *error)
+{
+    static const char key[] = "tool_choice";
+    const char *const word = json_string_value(choice);
+    if (word == NULL) return read_named_choice(request->tools, choice, error);
+    if (strcmp(word, "auto") == 0) return WEIR_OK;
+    if (strcmp(word, "none") == 0) {
+        json_decref(request->tools);
+        request->tools = NULL;
+        return WEIR_OK;
+    }
+    if (strcmp(word, "required") != 0)
+        return weir_api_bad(error, key, "unknown tool_choice %s", weir_quote(word).text);
+    if (request->tools == NULL) return weir_api_bad(error, key, "tool_choice required needs tools");
+    return weir_api_unsupported(error, key);
+}
+
+static weir_status read_tools(weir_openai_request *request, const json_t *root,
+                              weir_api_error *error)
+{
+    const json_t *const choice = weir_field(root, "tool_choice");
+    bool                parallel = true;
+    WEIR_TRY(weir_field_bool(root, "parallel_tool_calls", &parallel, error));
+    request->one_call = !parallel;
+    WEIR_TRY(weir_tools_read(&request->tools, weir_field(root, "tools"), error));
+    return choice != NULL ? read_choice(request, choice, error) : WEIR_OK;
+}
+
+/* ---- variables of the template ---- */
+
+static weir_status set_thinking(weir_openai_request *request, bool on, weir_api_error *error)
+{
+    json_t *const value = json_boolean(on);
+    if (json_object_set_new(request->variables, "enable_thinking", value) == 0) return WEIR_OK;
+    return out_of_memory(error);
+}
+
+/* Only variables that are known to be harmless reach a template. */
+static weir_status read_variables(weir_openai_request *request, const json_t *root,
+                                  weir_api_error *error)
+{
+    static const char key[] = "chat_template_kwargs", template[] = "chat_template";
+    if (weir_field(root, template) != NULL)
+        return weir_api_bad(error, template,
+                            "a template in a request is not accepted; the model's own is used");
+    const json_t *const source = weir_field(root, key);
+    if (source != NULL && !json_is_object(source))
+        return weir_api_bad(error, key, "chat_template_kwargs must be an object");
+    request->variables = json_object();
+    if (request->variables == NULL) return out_of_memory(error);
+    const char *name;
+    json_t     *value;
+    json_object_foreach((json_t *)source, name, value)
+    {
+        if (strcmp(name, "enable_thinking") != 0)
+            return weir_api_bad(error, key, "unknown template variable %s", weir_quote(name).text);
+        if (!json_is_boolean(value))
+            return weir_api_bad(error, key, "enable_thinking must be true or false");
+        WEIR_TRY(set_thinking(request, json_is_true(value), error));
+    }
+    return WEIR_OK;
+}
+
+static bool is_effort(const char *word)
+{
+    static const char *const words[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(word, words[i]) == 0) return true;
+    return false;
+}
+
+/* "none" turns thinking off, any other word on; templates that grade it read the word itself.
+ * chat_template_kwargs says it more exactly, and wins. */
+static weir_status read_effort(weir_openai_request *request, const json_t *root,
+                               weir_api_error *error)
+{
+    static const char key[] = "reasoning_effort";
+    const char       *effort = NULL;
+    WEIR_TRY(weir_field_text(root, key, &effort, error));
+    if (effort == NULL) return WEIR_OK;
+    if (!is_effort(effort))
+        return weir_api_bad(
+            error, key,
+            "unknown reasoning_effort %s; it is none, minimal, low, medium, high or xhigh",
+            weir_quote(effort).text);
+    const bool on = strcmp(effort, "none") != 0;
+    if (json_object_get(request->variables, "enable_thinking") != NULL) return WEIR_OK;
+    WEIR_TRY(set_thinking(request, on, error));
+    request->wants_thought = on;
+    if (!on || json_object_set_new(request->variables, key, json_string(effort)) == 0)
+        return WEIR_OK;
+    return out_of_memory(error);
+}
+
+/* ---- fields with one value that is served ---- */
+
+static weir_status check_modalities(const json_t *root, weir_api_error *error)
+{
+    static const char   key[] = "modalities";
+    const json_t *const list = weir_field(root, key);
+    if (list == NULL) return WEIR_OK;
+    if (!json_is_array(list))
+        return weir_api_bad(error, key, "modalities must be an array of strings");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *const word = json_string_value(json_array_get(list, i));
+        if (word == NULL) return weir_api_bad(error, key, "modalities must be an array of strings");
+        if (strcmp(word, "text") != 0)
+            return weir_api_fail(error, 400, "unsupported_parameter", key,
+                                 "modalities: %s is not supported by this server; text is",
+                                 weir_quote(word).text);
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_verbosity(const json_t *root, weir_api_error *error)
+{
+    static const char key[] = "verbosity";
+    const char       *word = NULL;
+    WEIR_TRY(weir_field_text(root, key, &word, error));
+    if (word == NULL || strcmp(word, "low") == 0 || strcmp(word, "medium") == 0 ||
+        strcmp(word, "high") == 0)
+        return WEIR_OK;
+    return weir_api_bad(error, key, "unknown verbosity %s; it is low, medium or high",
+                        weir_quote(word).text);
+}
+
+weir_status weir_chat_request_read(weir_openai_request *request, const json_t *root,
+                                   weir_api_error *error)
+{
+    static const char begin[] = "add_generation_prompt";
+    WEIR_TRY(check_modalities(root, error));
+    WEIR_TRY(check_verbosity(root, error));
+    WEIR_TRY(read_logprobs(request, root, error));
+    WEIR_TRY(read_variables(request, root, error));
+    WEIR_TRY(read_effort(request, root, error));
+    WEIR_TRY(read_tools(request, root, error));
+    WEIR_TRY(
+        weir_field_bool(root, "continue_final_message", &request->continue_final_message, error));
+    request->add_generation_prompt = !request->continue_final_message;
+    WEIR_TRY(weir_field_bool(root, begin, &request->add_generation_prompt, error));
+    if (request->add_generation_prompt && request->continue_final_message)
+        return weir_api_bad(error, begin,
+                            "add_generation_prompt and continue_final_message exclude each other");
+    return weir_messages_read(&request->messages, weir_field(root, "messages"), error);
+}

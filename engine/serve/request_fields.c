@@ -1,0 +1,269 @@
+#include "engine/serve/request_fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/config/distance.h"
+#include "engine/serve/json_in.h"
+
+enum {
+    CHAT = WEIR_BODY_CHAT,
+    BOTH = WEIR_BODY_CHAT | WEIR_BODY_COMPLETION,
+    COMPLETION = WEIR_BODY_COMPLETION,
+    TOKENIZE = WEIR_BODY_TOKENIZE,
+    SAVE = WEIR_BODY_SESSION_SAVE,
+    RESTORE = WEIR_BODY_SESSION_RESTORE,
+    STATE = WEIR_BODY_STATE,
+    QUERY = WEIR_BODY_STATE_QUERY,
+    MERGE = WEIR_BODY_STATE_MERGE,
+    TEXTS = TOKENIZE | SAVE | STATE, /* bodies with a text in one of three shapes */
+    READ = WEIR_FIELD_READ,
+    IGNORED = WEIR_FIELD_IGNORED,
+    UNSUPPORTED = WEIR_FIELD_UNSUPPORTED,
+    ANY = WEIR_FIELD_ANY,
+    STRING = WEIR_FIELD_STRING,
+    OBJECT = WEIR_FIELD_OBJECT,
+    BOOL = WEIR_FIELD_BOOL,
+};
+
+static const weir_field_row rows[] = {
+    /* the text */
+    { "model", BOTH | TOKENIZE | WEIR_BODY_DETOKENIZE, READ, ANY },
+    { "messages", CHAT | TEXTS, READ, ANY },
+    { "prompt", COMPLETION | TEXTS, READ, ANY },
+    { "tools", CHAT | TEXTS, READ, ANY },
+    { "tool_choice", CHAT, READ, ANY },
+    { "parallel_tool_calls", CHAT, READ, ANY },
+    { "chat_template_kwargs", CHAT, READ, ANY },
+    { "chat_template", CHAT, READ, ANY },
+    { "reasoning_effort", CHAT, READ, ANY },
+    { "add_generation_prompt", CHAT | TEXTS, READ, ANY },
+    { "continue_final_message", CHAT, READ, ANY },
+    { "echo", COMPLETION, READ, ANY },
+    { "response_format", BOTH, READ, ANY },
+    /* length, stop, choices, form of the answer */
+    { "max_tokens", BOTH, READ, ANY },
+    { "max_completion_tokens", CHAT, READ, ANY },
+    { "min_tokens", BOTH, READ, ANY },
+    { "stop", BOTH, READ, ANY },
+    { "ignore_eos", BOTH, READ, ANY },
+    { "n", BOTH, READ, ANY },
+    { "best_of", COMPLETION, READ, ANY },
+    { "stream", BOTH, READ, ANY },
+    { "stream_options", BOTH, READ, ANY },
+    { "logprobs", BOTH, READ, ANY },
+    { "top_logprobs", CHAT, READ, ANY },
+    /* sampling */
+    { "temperature", BOTH, READ, ANY },
+    { "top_p", BOTH, READ, ANY },
+    { "top_k", BOTH, READ, ANY },
+    { "min_p", BOTH, READ, ANY },
+    { "repetition_penalty", BOTH, READ, ANY },
+    { "presence_penalty", BOTH, READ, ANY },
+    { "frequency_penalty", BOTH, READ, ANY },
+    { "logit_bias", BOTH, READ, ANY },
+    { "seed", BOTH, READ, ANY },
+    /* memory */
+    { "cache_prompt", BOTH, READ, ANY },
+    { "cache_salt", BOTH | SAVE, READ, ANY },
+    { "kv_policy", BOTH, READ, ANY },
+    { "kv_policy_options", BOTH, READ, ANY },
+    { "kv_budget", BOTH, READ, ANY },
+    { "kv_protect", BOTH, READ, ANY },
+    { "on_overflow", BOTH, READ, ANY },
+    { "session", BOTH, READ, ANY },
+    { "state", BOTH, READ, ANY },
+    { "priority", BOTH, READ, ANY },
+    /* other bodies */
+    { "content", TOKENIZE, READ, ANY },
+    { "add_special", TEXTS, READ, ANY },
+    { "add_special_tokens", TEXTS, READ, ANY },
+    { "parse_special", TEXTS, READ, ANY },
+    { "with_pieces", TOKENIZE, READ, ANY },
+    { "tokens", WEIR_BODY_DETOKENIZE | SAVE | STATE, READ, ANY },
+    { "name", SAVE | RESTORE, READ, ANY },
+    { "label", STATE | MERGE, READ, ANY },
+    { "question", QUERY, READ, ANY },
+    { "vector", QUERY, READ, ANY },
+    { "top_k", QUERY, READ, ANY },
+    { "earlier", MERGE, READ, ANY },
+    { "later", MERGE, READ, ANY },
+    { "metadata", STATE | MERGE, READ, ANY },
+    /* without effect: names, accounts and hints for services of other kinds */
+    { "user", BOTH, IGNORED, STRING },
+    { "metadata", BOTH, IGNORED, OBJECT },
+    { "store", BOTH, IGNORED, BOOL },
+    { "service_tier", BOTH, IGNORED, STRING },
+    { "safety_identifier", BOTH, IGNORED, STRING },
+    { "prompt_cache_key", BOTH, IGNORED, STRING },
+    { "prompt_cache_retention", BOTH, IGNORED, STRING },
+    { "verbosity", CHAT, IGNORED, STRING },
+    { "modalities", CHAT, IGNORED, ANY },
+    { "prediction", CHAT, IGNORED, OBJECT },
+    /* would change the answer, and are absent */
+    { "suffix", BOTH, UNSUPPORTED, ANY },
+    { "functions", BOTH, UNSUPPORTED, ANY },
+    { "function_call", BOTH, UNSUPPORTED, ANY },
+    { "audio", BOTH, UNSUPPORTED, ANY },
+    { "web_search_options", BOTH, UNSUPPORTED, ANY },
+    { "documents", CHAT, UNSUPPORTED, ANY },
+    { "structured_outputs", BOTH, UNSUPPORTED, ANY },
+    { "guided_json", BOTH, UNSUPPORTED, ANY },
+    { "guided_regex", BOTH, UNSUPPORTED, ANY },
+    { "guided_choice", BOTH, UNSUPPORTED, ANY },
+    { "guided_grammar", BOTH, UNSUPPORTED, ANY },
+    { "grammar", BOTH, UNSUPPORTED, ANY },
+    { "json_schema", BOTH, UNSUPPORTED, ANY },
+    { "prompt_logprobs", BOTH, UNSUPPORTED, ANY },
+    { "stop_token_ids", BOTH, UNSUPPORTED, ANY },
+    { "bad_words", BOTH, UNSUPPORTED, ANY },
+    { "allowed_token_ids", BOTH, UNSUPPORTED, ANY },
+    { "logits_processors", BOTH, UNSUPPORTED, ANY },
+    { "truncate_prompt_tokens", BOTH, UNSUPPORTED, ANY },
+    { "use_beam_search", BOTH, UNSUPPORTED, BOOL },
+    { "return_progress", BOTH, UNSUPPORTED, BOOL },
+};
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+const weir_field_row *weir_field_rows(size_t *count)
+{
+    *count = N_ROWS;
+    return rows;
+}
+
+/* ---- unknown ones ---- */
+
+void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char *nearest)
+{
+    if (unknown->count < WEIR_UNKNOWN_NAMED) {
+        unknown->name[unknown->count] = weir_quote(name);
+        unknown->nearest[unknown->count] = nearest;
+    }
+    unknown->count++;
+}
+
+/* NULL when the body has no field that begins so and differs by at most `most` letters. */
+static const char *nearest_of(const char *key, weir_body body, const char *begin, size_t most)
+{
+    const char *nearest = NULL;
+    size_t      least = most + 1;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (!(rows[i].bodies & body) || strncmp(rows[i].key, begin, strlen(begin)) != 0) continue;
+        const size_t distance = weir_edit_distance(key, rows[i].key);
+        if (distance < least) {
+            least = distance;
+            nearest = rows[i].key;
+        }
+    }
+    return nearest;
+}
+
+/* A misspelt kv_ field would keep or drop rows against the client's will: it is refused. */
+static weir_status take_unknown(const char *key, weir_body body, weir_unknown_fields *unknown,
+                                weir_api_error *error)
+{
+    static const char kv[] = "kv_";
+    const size_t      length = sizeof kv - 1;
+    const bool        begins = strncmp(key, kv, length) == 0;
+    const char *const nearest = begins ? nearest_of(key, body, kv, WEIR_DISTANCE_BYTES)
+                                       : nearest_of(key, body, "", strlen(key) / 3);
+    if (!begins && (nearest == NULL || strncmp(nearest, kv, length) != 0)) {
+        weir_unknown_add(unknown, key, nearest);
+        return WEIR_OK;
+    }
+    const weir_quoted name = weir_quote(key);
+    if (nearest == NULL) return weir_api_bad(error, name.text, "unknown field %s", name.text);
+    return weir_api_bad(error, name.text, "unknown field %s; the nearest is %s", name.text,
+                        nearest);
+}
+
+/* ---- known ones ---- */
+
+static weir_status check_type(const weir_field_row *row, const json_t *value, weir_api_error *error)
+{
+    switch (row->type) {
+    case WEIR_FIELD_ANY: return WEIR_OK;
+    case WEIR_FIELD_STRING:
+        if (json_is_string(value)) return WEIR_OK;
+        return weir_api_bad(error, row->key, "%s must be a string", row->key);
+    case WEIR_FIELD_OBJECT:
+        if (json_is_object(value)) return WEIR_OK;
+        return weir_api_bad(error, row->key, "%s must be an object", row->key);
+    case WEIR_FIELD_BOOL:
+        if (json_is_boolean(value)) return WEIR_OK;
+        return weir_api_bad(error, row->key, "%s must be true or false", row->key);
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_api_unsupported(weir_api_error *error, const char *key)
+{
+    return weir_api_fail(error, 400, "unsupported_parameter", key,
+                         "%s is not supported by this server", key);
+}
+
+static weir_status check_row(const weir_field_row *row, const json_t *value, weir_api_error *error)
+{
+    if (json_is_null(value)) return WEIR_OK;
+    WEIR_TRY(check_type(row, value, error));
+    const bool off = row->type == WEIR_FIELD_BOOL && json_is_false(value);
+    return row->use == WEIR_FIELD_UNSUPPORTED && !off ? weir_api_unsupported(error, row->key)
+                                                      : WEIR_OK;
+}
+
+weir_status weir_fields_check(const json_t *root, weir_body body, weir_unknown_fields *unknown,
+                              weir_api_error *error)
+{
+    const char *key;
+    json_t     *value;
+    json_object_foreach((json_t *)root, key, value)
+    {
+        const weir_field_row *row = rows;
+        while (row < rows + N_ROWS && (!(row->bodies & body) || strcmp(row->key, key) != 0)) row++;
+        if (row < rows + N_ROWS)
+            WEIR_TRY(check_row(row, value, error));
+        else
+            WEIR_TRY(take_unknown(key, body, unknown, error));
+    }
+    return WEIR_OK;
+}
+
+/* ---- what the client is told ---- */
+
+void weir_warning_add(char warning[WEIR_WARNING_BYTES], const char *text)
+{
+    static const char cut[] = "...";
+    const size_t      used = strlen(warning);
+    const char *const between = used > 0 ? "; " : "";
+    const int n = snprintf(warning + used, WEIR_WARNING_BYTES - used, "%s%s", between, text);
+    if (n >= 0 && (size_t)n < WEIR_WARNING_BYTES - used) return;
+    memcpy(warning + WEIR_WARNING_BYTES - sizeof cut, cut, sizeof cut);
+}
+
+void weir_warning_unknown(char warning[WEIR_WARNING_BYTES], const weir_unknown_fields *unknown)
+{
+    char   text[2 * WEIR_WARNING_BYTES];
+    size_t used = (size_t)snprintf(text, sizeof text, "unknown fields are ignored:");
+    if (unknown->count == 0) return;
+    for (size_t i = 0; i < unknown->count && i < WEIR_UNKNOWN_NAMED && used < WEIR_WARNING_BYTES;
+         i++) {
+        const char *const nearest = unknown->nearest[i], *const comma = i > 0 ? "," : "";
+        const char *const name = unknown->name[i].text;
+        used += (size_t)(nearest != NULL
+                             ? snprintf(text + used, sizeof text - used, "%s %s (%s?)", comma, name,
+                                        nearest)
+                             : snprintf(text + used, sizeof text - used, "%s %s", comma, name));
+    }
+    if (unknown->count > WEIR_UNKNOWN_NAMED && used < WEIR_WARNING_BYTES)
+        (void)snprintf(text + used, sizeof text - used, ", and %zu more",
+                       unknown->count - WEIR_UNKNOWN_NAMED);
+    weir_warning_add(warning, text);
+}
+
+void weir_unknown_write(weir_json_out *json, const weir_unknown_fields *unknown)
+{
+    weir_json_open(json, '[');
+    for (size_t i = 0; i < unknown->count && i < WEIR_UNKNOWN_NAMED; i++)
+        weir_json_string(json, unknown->name[i].text);
+    weir_json_close(json, ']');
+}

@@ -1,0 +1,240 @@
+/* engine/serve/respond.c - from an exchange that is ready to bytes on its connection: the head of the
+ * response, then a body that is there or the pieces of a stream. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "engine/base/clock.h"
+#include "engine/serve/generation.h"
+#include "engine/serve/internal.h"
+#include "engine/serve/page.h"
+
+/* ---- the head --------------------------------------------------------------------------------- */
+
+/* A head that does not fit is not sent: `n` passes the size. */
+typedef struct head {
+    char  *text;
+    size_t n;
+} head;
+
+static void add(head *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(head *h, const char *format, ...)
+{
+    va_list arguments;
+    if (h->n >= WEIR_REPLY_HEADER_BYTES) return;
+    va_start(arguments, format);
+    const int n = vsnprintf(h->text + h->n, WEIR_REPLY_HEADER_BYTES - h->n, format, arguments);
+    va_end(arguments);
+    h->n += n > 0 ? (size_t)n : 0;
+}
+
+static const char *reason_of(int status)
+{
+    static const struct {
+        int         status;
+        const char *reason;
+    } reasons[] = {
+        { 200, "OK" },
+        { 204, "No Content" },
+        { 400, "Bad Request" },
+        { 401, "Unauthorized" },
+        { 403, "Forbidden" },
+        { 404, "Not Found" },
+        { 405, "Method Not Allowed" },
+        { 408, "Request Timeout" },
+        { 409, "Conflict" },
+        { 411, "Length Required" },
+        { 413, "Content Too Large" },
+        { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" },
+        { 417, "Expectation Failed" },
+        { 429, "Too Many Requests" },
+        { 431, "Request Header Fields Too Large" },
+        { 500, "Internal Server Error" },
+        { 501, "Not Implemented" },
+        { 503, "Service Unavailable" },
+        { 505, "HTTP Version Not Supported" },
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (reasons[i].status == status) return reasons[i].reason;
+    return "Unknown";
+}
+
+static void add_date(head *h)
+{
+    char         text[40];
+    struct tm    parts;
+    const time_t now = (time_t)weir_clock_unix_seconds();
+    if (gmtime_r(&now, &parts) != NULL && strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts) > 0)
+        add(h, "Date: %s\r\n", text);
+}
+
+static void add_error(head *h, const weir_api_error *error)
+{
+    if (error->retry_after > 0) add(h, "Retry-After: %d\r\n", error->retry_after);
+    if (error->status == 500 || error->status == 501) add(h, "x-should-retry: false\r\n");
+    if (error->status == 401) add(h, "WWW-Authenticate: Bearer\r\n");
+}
+
+/* With every answer that was made over rows that lost something, or without some of them. */
+static void add_kv(head *h, const weir_exchange *x)
+{
+    const weir_service_info *const info = weir_service_info_of(x->server->options.service);
+    const weir_banks *const        banks = &info->banks;
+    if (x->generation == NULL || x->status != 200) return;
+    if (info->kv_is_lossy) add(h, "x-weir-kv-format: %s\r\n", info->kv_format);
+    if (banks->n_layers > 0)
+        add(h, "x-weir-kv-banks: %lld\r\n", (long long)((banks->ring.slots + banks->exact.slots) / banks->n_layers));
+    const weir_usage usage = weir_generation_usage(x->generation);
+    if (usage.kv_policy != NULL)
+        add(h, "x-weir-kv-policy: %s\r\nx-weir-kv-budget: %lld\r\n", usage.kv_policy, (long long)usage.kv_budget);
+}
+
+/* Answers are neither documents of other types nor parts of other pages. */
+static void add_browser(head *h, const weir_exchange *x)
+{
+    add(h, "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n");
+    if (x->content_type != NULL && strncmp(x->content_type, "text/html", 9) == 0)
+        add(h, "Content-Security-Policy: %s\r\nReferrer-Policy: no-referrer\r\n", WEIR_PAGE_POLICY);
+    if (x->cors[0] == 0) return;
+    add(h, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->cors);
+    if (x->status == 204)
+        add(h, "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
+               "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
+               "Access-Control-Max-Age: 600\r\n");
+    else
+        add(h, "Access-Control-Expose-Headers: x-request-id, x-weir-warning, x-weir-kv-format, x-weir-kv-banks, "
+               "x-weir-kv-policy, x-weir-kv-budget\r\n");
+}
+
+static void add_allow(head *h, const weir_exchange *x)
+{
+    const char *allow = NULL;
+    if (x->status != 405 && x->status != 204) return;
+    (void)weir_route_find(x->method, x->path, &allow);
+    if (allow != NULL) add(h, "Allow: %s\r\n", allow);
+}
+
+/* false: it does not fit. */
+static bool make_head(weir_connection *c, const weir_exchange *x)
+{
+    head h = { .text = c->out_head };
+    add(&h, "HTTP/1.1 %d %s\r\n", x->status, reason_of(x->status));
+    add_date(&h);
+    add(&h, "x-request-id: %s\r\n", x->id);
+    if (x->content_type != NULL) add(&h, "Content-Type: %s\r\n", x->content_type);
+    add_error(&h, &x->error);
+    add_kv(&h, x);
+    if (x->warning[0] != 0) add(&h, "x-weir-warning: %s\r\n", x->warning);
+    add_browser(&h, x);
+    add_allow(&h, x);
+    if (c->streaming)
+        add(&h, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s", c->http_1_0 ? "" : "Transfer-Encoding: chunked\r\n");
+    else if (x->status != 204)
+        add(&h, "Content-Length: %zu\r\n", x->reply.size);
+    if (c->close_after || c->is_spare) add(&h, "Connection: close\r\n");
+    add(&h, "\r\n");
+    c->out[0] = (struct iovec){ .iov_base = h.text, .iov_len = h.n };
+    c->out_at = 0;
+    c->n_out = 1;
+    return h.n < WEIR_REPLY_HEADER_BYTES;
+}
+
+static bool begin_reply(weir_connection *c, weir_exchange *x)
+{
+    if (!make_head(c, x)) return false;
+    if (!c->head_only && x->status != 204 && x->reply.size > 0)
+        c->out[c->n_out++] = (struct iovec){ .iov_base = x->reply.data, .iov_len = x->reply.size };
+    return true;
+}
+
+static bool begin_stream(weir_connection *c, weir_exchange *x)
+{
+    c->streaming = true;
+    c->close_after |= c->http_1_0; /* its end is the end of the stream */
+    x->status = 200;
+    x->content_type = "text/event-stream";
+    return make_head(c, x);
+}
+
+/* ---- sending ---------------------------------------------------------------------------------- */
+
+static void advance(weir_connection *c, size_t n)
+{
+    while (c->out_at < c->n_out && n >= c->out[c->out_at].iov_len) n -= c->out[c->out_at++].iov_len;
+    if (c->out_at == c->n_out) return;
+    struct iovec *const piece = &c->out[c->out_at];
+    piece->iov_base = (char *)piece->iov_base + n;
+    piece->iov_len -= n;
+}
+
+static weir_sent send_pieces(weir_connection *c)
+{
+    while (c->out_at < c->n_out) {
+        const struct msghdr message = { .msg_iov = c->out + c->out_at, .msg_iovlen = (size_t)(c->n_out - c->out_at) };
+        const ssize_t       n = sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? WEIR_SENT_PART : WEIR_SENT_FAILED;
+        c->moved_ns = weir_clock_ns();
+        advance(c, (size_t)n);
+    }
+    return WEIR_SENT_ALL;
+}
+
+/* The next piece as a chunk, or as it is to clients of HTTP/1.0. */
+static void put_piece(weir_connection *c, const char *text, size_t n)
+{
+    static char  end[] = "\r\n";
+    struct iovec piece = { .iov_base = (char *)(uintptr_t)text, .iov_len = n };
+    c->out_at = c->n_out = 0;
+    c->moved_ns = weir_clock_ns(); /* the time to write it begins now */
+    if (!c->http_1_0) {
+        const int size = snprintf(c->chunk_head, sizeof c->chunk_head, "%zx\r\n", n);
+        c->out[c->n_out++] = (struct iovec){ .iov_base = c->chunk_head, .iov_len = (size_t)size };
+    }
+    c->out[c->n_out++] = piece;
+    if (!c->http_1_0) c->out[c->n_out++] = (struct iovec){ .iov_base = end, .iov_len = 2 };
+}
+
+static void put_end(weir_connection *c)
+{
+    static char last[] = "0\r\n\r\n";
+    c->ending = true;
+    c->out_at = c->n_out = 0;
+    if (!c->http_1_0) c->out[c->n_out++] = (struct iovec){ .iov_base = last, .iov_len = sizeof last - 1 };
+}
+
+static weir_sent send_stream(weir_connection *c)
+{
+    for (;;) {
+        const char     *text = NULL;
+        size_t          n = 0;
+        const weir_sent sent = send_pieces(c);
+        if (sent != WEIR_SENT_ALL || c->ending) return sent;
+        switch (weir_stream_next(c->exchange, &text, &n)) {
+        case WEIR_PIECE_NONE: return WEIR_SENT_PART;
+        case WEIR_PIECE_TEXT: put_piece(c, text, n); break;
+        case WEIR_PIECE_END: put_end(c); break;
+        case WEIR_PIECE_BROKEN: return WEIR_SENT_FAILED;
+        }
+    }
+}
+
+weir_sent weir_respond(weir_connection *c)
+{
+    weir_exchange *const x = c->exchange;
+    (void)pthread_mutex_lock(&x->lock);
+    const bool       gone = x->gone;
+    const weir_ready ready = x->ready;
+    (void)pthread_mutex_unlock(&x->lock);
+    if (gone) return WEIR_SENT_FAILED;
+    if (ready == WEIR_NOT_READY) return WEIR_SENT_PART;
+    if (!c->begun) {
+        c->begun = true;
+        if (!(ready == WEIR_READY_STREAM ? begin_stream(c, x) : begin_reply(c, x))) return WEIR_SENT_FAILED;
+    }
+    return c->streaming ? send_stream(c) : send_pieces(c);
+}

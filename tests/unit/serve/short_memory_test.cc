@@ -1,0 +1,118 @@
+// Requests and answers at every point where memory can end: each says so, and nothing stays.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "engine/base/heap.h"
+#include "engine/formats/json.h"
+#include "engine/serve/openai_request.h"
+#include "engine/serve/tool_call.h"
+
+namespace {
+
+/* Refuses everything from the n-th charge on. */
+struct Payer {
+    weir_payer  payer = { charge, refund, nullptr };
+    size_t      used = 0;
+    int         left;
+    static bool charge(weir_payer *payer, size_t bytes)
+    {
+        Payer *const self = reinterpret_cast<Payer *>(payer);
+        if (self->left-- <= 0) return false;
+        self->used += bytes;
+        return true;
+    }
+    static void refund(weir_payer *payer, size_t bytes)
+    {
+        reinterpret_cast<Payer *>(payer)->used -= bytes;
+    }
+};
+
+const char *const chat =
+    R"({"messages":[{"role":"system","content":[{"type":"text","text":"a\u00e9"}]},
+    {"role":"user","content":"b","name":"n"},
+    {"role":"assistant","reasoning_content":"r","tool_calls":[{"id":"1","function":{"name":"f",
+     "arguments":"{\"a\":[{\"\\u0062\":1.5},[],null,\"\\u0041\"],\"c\":{\"d\":[1,2,3]}}"}},
+     {"function":{"name":"g","arguments":{"x":[1,[2]]}}},
+     {"function":{"name":"h","arguments":"no"}}]},
+    {"role":"tool","tool_call_id":"1","content":"c"}],
+    "tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object",
+     "properties":{"a":{"type":"string"}}}}}],"logit_bias":{"5":1,"6":-2},"stop":["x","y"],
+    "cache_salt":"s","session":"t","kv_policy":"h2o",
+    "chat_template_kwargs":{"enable_thinking":true}})";
+
+weir_request_limits limits()
+{
+    weir_request_limits l = {};
+    l.model_name = "m";
+    l.n_vocab = 1000;
+    l.n_slots = 4;
+    l.window = 4096;
+    l.sampling.temperature = 1;
+    l.sampling.top_p = 1;
+    l.sampling.repetition_penalty = 1;
+    return l;
+}
+
+class ShortMemory : public testing::Test {
+  protected:
+    static void SetUpTestSuite() { weir_json_use_memory(); }
+
+    /* Runs it with memory for 0, 1, 2 ... blocks until it succeeds; how often it did not. */
+    template <typename Run> int sweep(Run run)
+    {
+        for (int n = 0; n < 5000; n++) {
+            Payer payer;
+            payer.left = n;
+            (void)weir_payer_set(&payer.payer);
+            const weir_status status = run();
+            (void)weir_payer_set(nullptr);
+            EXPECT_EQ(payer.used, 0u) << n << " blocks";
+            if (status == WEIR_OK) return n;
+            EXPECT_EQ(status, WEIR_ENOMEM) << n << " blocks";
+            if (HasFailure()) break;
+        }
+        return -1;
+    }
+};
+
+TEST_F(ShortMemory, OfARequest)
+{
+    const weir_request_limits l = limits();
+    const int                 refused = sweep([&] {
+        weir_openai_request request = {};
+        weir_api_error      error = {};
+        const weir_status   status =
+            weir_openai_request_read(&request, true, chat, strlen(chat), &l, &error);
+        if (status != WEIR_OK) EXPECT_EQ(error.status, 503) << error.message;
+        weir_openai_request_free(&request);
+        return status;
+    });
+    EXPECT_GT(refused, 150);
+}
+
+TEST_F(ShortMemory, OfAnAnswersToolCalls)
+{
+    const std::string text =
+        "a<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":[1,{\"b\":\"\\u0041\"}]}}</tool_call>"
+        "<tool_call><function=g><parameter=x>{\"y\":[1,2]}</parameter><parameter=z>text"
+        "</parameter></function></tool_call>b<tool_call>{no call}</tool_call>";
+    const int refused = sweep([&] {
+        weir_tool_parser parser = {};
+        weir_buffer      content = {};
+        weir_status      status = weir_tool_push(&parser, &content, text.data(), text.size());
+        if (status == WEIR_OK) status = weir_tool_finish(&parser, &content);
+        if (status == WEIR_OK) {
+            EXPECT_EQ(parser.n_calls, 2u);
+            EXPECT_STREQ(parser.call[0].arguments, "{\"a\":[1,{\"b\":\"A\"}]}");
+            EXPECT_STREQ(parser.call[1].arguments, "{\"x\":{\"y\":[1,2]},\"z\":\"text\"}");
+            EXPECT_STREQ(content.data, "ab<tool_call>{no call}</tool_call>");
+        }
+        weir_tool_parser_free(&parser);
+        weir_buffer_free(&content);
+        return status;
+    });
+    EXPECT_GT(refused, 30);
+}
+
+} // namespace
