@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -44,6 +45,13 @@ int weir_open(weir_engine **out, const weir_config *config, weir_use use)
                                           .progress = isatty(STDERR_FILENO) ? draw_progress : NULL };
     const weir_status         status = weir_engine_open(out, &options, &error);
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+}
+
+void weir_url(char out[WEIR_URL], const char *host, int port)
+{
+    const bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
+    (void)snprintf(out, WEIR_URL, "http://%s%s%s:%d", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+                   port);
 }
 
 weir_sampling weir_sampling_of(const weir_config *config)

@@ -3,6 +3,10 @@
 #include "engine/cli/command.h"
 #include "engine/weir.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum weir_use {
     WEIR_USE_RUNNER,
     WEIR_USE_SERVICE,
@@ -22,5 +26,13 @@ int weir_run_report(const weir_arguments *arguments);
 extern volatile int weir_interrupted;
 void                weir_catch_interrupts(void);
 
+/* "http://127.0.0.1:8080", "http://[::1]:8080". */
+enum { WEIR_URL = WEIR_CONFIG_TEXT + 24 };
+void weir_url(char out[WEIR_URL], const char *host, int port);
+
 /* The configuration's [sampling] for one request; seed -1 draws a new one. */
 weir_sampling weir_sampling_of(const weir_config *config);
+
+#ifdef __cplusplus
+}
+#endif

@@ -19,6 +19,9 @@ WEIR_MUST_CHECK weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer
 /* `path` may be a pipe, or "-" for standard input. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path,
                                                   weir_error *error);
-/* One of the options prompt, file, tokens and messages. */
+/* EINVAL unless one of the options prompt, file, tokens and messages is given, or none and standard
+ * input is no terminal. */
+WEIR_MUST_CHECK weir_status weir_prompt_check(const weir_arguments *arguments, weir_error *error);
+/* From that option, or from standard input. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments,
                                                        weir_error *error);

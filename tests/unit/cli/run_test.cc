@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/file.h"
+#include "engine/cli/open.h"
 #include "tests/unit/cli/program.h"
 
 namespace {
@@ -105,6 +106,47 @@ TEST_F(Commands, GenerateReadsStandardInput)
     const Outcome piped = run({ "generate", "--model", demo, "--messages", "-", "--max-tokens", "4", "--temperature", "0" });
     EXPECT_EQ(piped.code, 0) << piped.err;
     EXPECT_EQ(piped.out, file.out);
+}
+
+TEST_F(Commands, GenerateTakesAWordOrAPipe)
+{
+    const auto with = [](std::vector<std::string> more) {
+        std::vector<std::string> words = { "generate", "--model",       demo, "-n",
+                                           "4",        "--temperature", "0",  "--json" };
+        words.insert(words.end(), more.begin(), more.end());
+        const Outcome     o = run(words);
+        const std::string tokens = o.out.substr(0, o.out.find(']'));
+        EXPECT_EQ(o.code == 0, tokens.rfind("{\"tokens\":[", 0) == 0) << o.out;
+        return std::pair<std::string, std::string>(tokens, o.err);
+    };
+    const std::string option = with({ "--prompt", "The river" }).first;
+    EXPECT_EQ(with({ "The river" }).first, option);
+    {
+        const Piped input("The river\n");
+        EXPECT_EQ(with({}).first, option) << "less the newline of echo";
+    }
+    {
+        const Piped input("The river\n\n");
+        EXPECT_NE(with({}).first, option) << "one newline, no more";
+    }
+    {
+        const Piped input("\n");
+        EXPECT_SAYS(with({}).second, "standard input is empty; give one of --prompt");
+    }
+    EXPECT_SAYS(with({ "The river", "--tokens", "1" }).second, "give one of --prompt");
+}
+
+TEST(Url, PutsBracketsAroundIPv6)
+{
+    char url[WEIR_URL];
+    weir_url(url, "127.0.0.1", 8080);
+    EXPECT_STREQ(url, "http://127.0.0.1:8080");
+    weir_url(url, "::1", 80);
+    EXPECT_STREQ(url, "http://[::1]:80");
+    weir_url(url, "[fe80::1]", 80);
+    EXPECT_STREQ(url, "http://[fe80::1]:80");
+    weir_url(url, "localhost", 1);
+    EXPECT_STREQ(url, "http://localhost:1");
 }
 
 TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
