@@ -272,8 +272,12 @@ static const weir_option db_query_options[] = {
     DATABASE_OPTION,
     TEXT("question", "TEXT", "What is asked.", .required = true),
     TEXT("state", "NAME", "The state that answers. Default: the nearest to the question."),
-    INT("nearest", "K", 1, 1024, "Print the K nearest states and how near they are, and no answer."),
-    FLAG("plain", "The question goes on from the document as it is, without \"Question:\" before and \"Answer:\" behind it."),
+    INT("nearest", "K", 1, 1024,
+        "Print the K nearest states and how near they are, and no answer."),
+    FLAG("no-chat", "Put \"Question:\" before the question and \"Answer:\" behind it instead of "
+                    "asking through the chat "
+                    "template, as models without one are asked."),
+    FLAG("plain", "Put nothing around the question: the document goes on with it."),
     FLAG("json", "Print JSON with the state, the text and its tokens."),
 };
 GROUP(db_query, "Question");
@@ -358,7 +362,9 @@ static const weir_command commands[] = {
       .usage = "--dir DIR --label TEXT --file FILE | --prompt TEXT | --documents FILE",
       .run = weir_run_db_ingest,
       .summary = "Computes documents and keeps their states in a database.",
-      .details = "A document whose state is there already is left out, so that the same command "
+      .details = "A conversation (--messages) is kept without the beginning of an answer, so that "
+                 "a question can follow. A document whose state is there already is left out, so "
+                 "that the same command "
                  "goes on where it was stopped or killed.",
       .groups = { &db_ingest, &text, &model } },
     { .name = "db list",

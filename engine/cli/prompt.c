@@ -66,8 +66,15 @@ static json_t *further_variables(const json_t *chat)
     return variables;
 }
 
-weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer, const weir_chat_template *chat,
-                               const json_t *messages, weir_error *error)
+/* How a rendered text stands among others: its tokens follow some that are there, and it ends where
+ * an answer begins. */
+typedef struct place {
+    bool follows, is_question;
+} place;
+
+static weir_status render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
+                          const weir_chat_template *chat, const json_t *messages, place where,
+                          weir_error *error)
 {
     const bool          is_object = json_is_object(messages);
     const json_t *const list = is_object ? json_object_get(messages, "messages") : messages;
@@ -75,11 +82,13 @@ weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_toke
     json_t *const         variables = is_object ? further_variables(messages) : NULL;
     const weir_chat_input input = { .messages = list,
                                     .tools = is_object ? json_object_get(messages, "tools") : NULL,
-                                    .documents = is_object ? json_object_get(messages, "documents") : NULL,
+                                    .documents =
+                                        is_object ? json_object_get(messages, "documents") : NULL,
                                     .variables = variables,
-                                    .bos_token = weir_tokenizer_bos_text(tokenizer),
+                                    .bos_token =
+                                        where.follows ? "" : weir_tokenizer_bos_text(tokenizer),
                                     .eos_token = weir_tokenizer_eos_text(tokenizer),
-                                    .add_generation_prompt = true,
+                                    .add_generation_prompt = where.is_question,
                                     .now_unix_seconds = weir_clock_unix_seconds() };
     weir_chat_output      output = { 0 };
     weir_status           status = weir_chat_render(chat, &output, &input, error);
@@ -91,6 +100,39 @@ weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_toke
                                   &(weir_encode_options){ .parse_special = true, .plain = output.user, .n_plain = output.n_user }, error);
     weir_chat_output_free(&output);
     json_decref(variables);
+    return status;
+}
+
+weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
+                               const weir_chat_template *chat, const json_t *messages,
+                               weir_error *error)
+{
+    return render(ids, text, tokenizer, chat, messages, (place){ .is_question = true }, error);
+}
+
+weir_status weir_prompt_add_question(weir_ids *ids, const weir_engine *engine, const char *question,
+                                     weir_error *error)
+{
+    WEIR_TRY(weir_prompt_need_chat(engine, error));
+    json_t *const messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
+    if (messages == NULL)
+        return weir_error_set(error, WEIR_EINVAL, "the question is not valid UTF-8 text");
+    const weir_status status =
+        render(ids, NULL, weir_engine_tokenizer(engine), weir_engine_chat(engine), messages,
+               (place){ .follows = true, .is_question = true }, error);
+    json_decref(messages);
+    return status;
+}
+
+weir_status weir_prompt_conversation(weir_ids *ids, const weir_engine *engine, const char *path,
+                                     weir_error *error)
+{
+    json_t *messages = NULL;
+    WEIR_TRY(weir_prompt_need_chat(engine, error));
+    WEIR_TRY(weir_json_read_input(&messages, path, MAX_FILE, error));
+    const weir_status status = render(ids, NULL, weir_engine_tokenizer(engine),
+                                      weir_engine_chat(engine), messages, (place){ 0 }, error);
+    json_decref(messages);
     return status;
 }
 

@@ -34,7 +34,10 @@ static weir_status ingest_one(document *d, const weir_arguments *arguments, weir
     d->label = weir_argument(arguments, "label");
     d->metadata = weir_argument(arguments, "metadata");
     if (d->label == NULL) return weir_error_set(error, WEIR_EINVAL, "give the document a --label, or many of them with --documents");
-    WEIR_TRY(weir_prompt_from_arguments(&d->ids, d->engine, arguments, error));
+    const char *const messages = weir_argument(arguments, "messages");
+    WEIR_TRY(weir_prompt_check(arguments, error));
+    WEIR_TRY(messages != NULL ? weir_prompt_conversation(&d->ids, d->engine, messages, error)
+                              : weir_prompt_from_arguments(&d->ids, d->engine, arguments, error));
     return ingest(d, error);
 }
 
@@ -157,16 +160,33 @@ static weir_status find(question *q, weir_error *error)
     return weir_states_find(q->documents.states, name, &q->hits[0].info, error);
 }
 
-/* The document, then the question. */
-static weir_status make_prompt(weir_ids *ids, const question *q, const weir_beginning *beginning, weir_error *error)
+/* As a turn of a conversation, where the model has a template for it and nothing else is wanted. */
+static bool is_chat(const question *q)
+{
+    return weir_engine_chat(q->engine) != NULL && !weir_argument_given(q->arguments, "no-chat") &&
+           !weir_argument_given(q->arguments, "plain");
+}
+
+static weir_status add_question(weir_ids *ids, const question *q, weir_error *error)
 {
     weir_buffer text = { 0 };
     const bool  is_plain = weir_argument_given(q->arguments, "plain");
+    if (is_chat(q)) return weir_prompt_add_question(ids, q->engine, q->text, error);
     weir_status status = weir_buffer_format(&text, is_plain ? "%s" : "\n\nQuestion: %s\nAnswer:", q->text);
-    for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++) status = weir_ids_add(ids, beginning->tokens[i]);
     if (status == WEIR_OK) status = encode(ids, q, text.data, false, error);
     weir_buffer_free(&text);
     return status;
+}
+
+/* The document, then the question. */
+static weir_status make_prompt(weir_ids *ids, const question *q, const weir_beginning *beginning,
+                               weir_error *error)
+{
+    weir_status status = WEIR_OK;
+    for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++)
+        status = weir_ids_add(ids, beginning->tokens[i]);
+    if (status != WEIR_OK) return weir_error_set(error, status, "no memory for the prompt");
+    return add_question(ids, q, error);
 }
 
 static int print_hits(const question *q)
