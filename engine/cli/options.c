@@ -13,12 +13,24 @@ static const weir_option common[] = {
     { .name = "config",
       .value = "NAME",
       .type = WEIR_OPTION_TEXT,
-      .help = "Configuration file: a path, or the name of one in configs/, with or without \".toml\"." },
-    { .name = "set", .value = "KEY=VALUE", .type = WEIR_OPTION_TEXT, .help = "Sets any key of the configuration; may be repeated." },
-    { .name = "help-config", .type = WEIR_OPTION_FLAG, .help = "Lists every key with its meaning and default, and exits." },
-    { .name = "print-config", .type = WEIR_OPTION_FLAG, .help = "Prints the configuration that results, and exits." },
+      .help = "Configuration file: a path, or the name of one in configs/, with or without "
+              "\".toml\"." },
+    { .name = "set",
+      .value = "KEY=VALUE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Sets any key of the configuration; may be repeated." },
+    { .name = "quiet", .type = WEIR_OPTION_FLAG, .help = "Shows no progress on stderr." },
+    { .name = "help-config",
+      .type = WEIR_OPTION_FLAG,
+      .help = "Lists every key with its meaning and default, and exits." },
+    { .name = "print-config",
+      .type = WEIR_OPTION_FLAG,
+      .help = "Prints the configuration that results, and exits." },
     { .name = "version", .type = WEIR_OPTION_FLAG, .help = "Prints the version and exits." },
-    { .name = "help", .letter = 'h', .type = WEIR_OPTION_FLAG, .help = "Prints this text and exits." },
+    { .name = "help",
+      .letter = 'h',
+      .type = WEIR_OPTION_FLAG,
+      .help = "Prints this text and exits." },
 };
 const weir_option_group weir_common_options = { "General", common, sizeof common / sizeof common[0] };
 
@@ -175,7 +187,9 @@ static weir_status note(weir_arguments *out, const char **config_name, const arg
         WEIR_TRY(expand(out, a->option, place, error));
         return check_value(a->option, a->value, error);
     }
-    if (strcmp(name, "help") == 0)
+    if (strcmp(name, "quiet") == 0)
+        out->is_quiet = true;
+    else if (strcmp(name, "help") == 0)
         out->wish = WEIR_WISH_HELP;
     else if (out->wish == WEIR_WISH_HELP || strcmp(name, "set") == 0)
         return WEIR_OK;

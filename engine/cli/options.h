@@ -59,6 +59,7 @@ typedef enum weir_wish { WEIR_WISH_RUN, WEIR_WISH_HELP, WEIR_WISH_HELP_CONFIG, W
 struct weir_arguments {
     const weir_command *command;
     weir_wish           wish;                 /* what else was asked for; values are complete only with WEIR_WISH_RUN */
+    bool                is_quiet; /* no progress */
     weir_config         config;               /* effective and checked */
     /* Own options in table order, borrowed from argv or `paths`; "" for a flag, NULL: absent. */
     const char *values[WEIR_OPTIONS];

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -134,6 +135,56 @@ TEST_F(Commands, GenerateTakesAWordOrAPipe)
         EXPECT_SAYS(with({}).second, "standard input is empty; give one of --prompt");
     }
     EXPECT_SAYS(with({ "The river", "--tokens", "1" }).second, "give one of --prompt");
+}
+
+/* Ctrl-C comes while the command opens its input, so before the first piece of work. */
+TEST_F(Commands, AnInterruptedEvaluationSaysWhatItDid)
+{
+    const std::string item =
+        R"({"context": "The code is 7.", "questions": [["What is the code?", "7"]]})";
+    std::string text;
+    for (int i = 0; i < 200; i++) text += "One two three " + std::to_string(i) + ". ";
+    const struct {
+        std::vector<std::string> words;
+        const char              *option;
+        std::string              input, says;
+    } cases[] = {
+        { { "eval", "perplexity", "--window", "64" },
+          "--text",
+          text,
+          "interrupted after 0 of 26 windows" },
+        { { "eval", "retrieval" },
+          "--items",
+          item + "\n" + item + "\n",
+          "interrupted after 0 of 2 items" },
+        { { "calibrate", "--out", path("c"), "--window", "64" },
+          "--text",
+          text,
+          "interrupted after 0 of 26 windows" },
+        { { "eval", "kv-quality", "--formats", "q8_0", "--window", "64" },
+          "--text",
+          text,
+          "interrupted after 0 of 26 windows" },
+    };
+    for (const auto &c : cases) {
+        const std::string fifo = path("fifo");
+        ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+        std::thread              writer([&] {
+            std::ofstream out(fifo); /* waits for the reader */
+            kill(getpid(), SIGINT);
+            out << c.input;
+        });
+        std::vector<std::string> words = c.words;
+        words.insert(words.end(), { "--model", demo, c.option, fifo });
+        const Outcome o = run(words);
+        writer.join();
+        std::filesystem::remove(fifo);
+        EXPECT_EQ(o.code, 130) << c.words[1];
+        EXPECT_SAYS(o.err, c.says);
+    }
+    const Outcome after = run({ "eval", "perplexity", "--window", "64", "--model", demo, "--text",
+                                put("t", text), "--quiet" });
+    EXPECT_EQ(after.code, 0) << after.err;
 }
 
 TEST(Url, PutsBracketsAroundIPv6)
