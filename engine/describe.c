@@ -9,11 +9,9 @@ static const size_t most = (size_t)1 << 50;
 
 /* The plan of the configuration; where it does not fit, that of a machine without limits. */
 static weir_status plan_anyway(weir_engine *engine, const weir_engine_options *options,
-                               const weir_kv_spec *spec, int64_t host, weir_error *error)
+                               const weir_kv_spec *spec, weir_error *error)
 {
     weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
-    engine->config.memory.host = host;
-    parts.cap = weir_plan_cap(&engine->config);
     const weir_status status = weir_plan_make(&engine->plan, &parts, error);
     if (status != WEIR_EFULL) return status;
     engine->config.memory.host = (int64_t)most;
@@ -43,14 +41,14 @@ static weir_status count_activations(weir_model_facts *out, weir_engine *engine,
 }
 
 static weir_status describe(weir_model_facts *out, weir_engine *engine,
-                            const weir_engine_options *options, int64_t host, weir_error *error)
+                            const weir_engine_options *options, weir_error *error)
 {
     weir_kv_spec spec;
     weir_error   ignored; /* a report needs no tokenizer */
     WEIR_TRY(weir_engine_open_model(engine, options, error));
     (void)!weir_engine_open_text(engine, &ignored);
     WEIR_TRY(weir_engine_lay_out(engine, options, &spec, error));
-    WEIR_TRY(plan_anyway(engine, options, &spec, host, error));
+    WEIR_TRY(plan_anyway(engine, options, &spec, error));
     weir_engine_name_model(engine);
     const weir_model *const model = engine->model;
     const weir_shape *const shape = weir_model_shape(model);
@@ -82,19 +80,9 @@ static weir_status describe(weir_model_facts *out, weir_engine *engine,
 weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_options *options,
                                  weir_error *error)
 {
-    weir_engine *const  engine = calloc(1, sizeof *engine);
-    weir_config *const  config = malloc(sizeof *config);
-    weir_engine_options wish = *options;
-    weir_status         status = WEIR_ENOMEM;
-    if (engine == NULL || config == NULL) {
-        status = weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
-    } else {
-        *config = *options->config;
-        config->memory.host = (int64_t)most; /* headers are read whatever the limit is */
-        wish.config = config;
-        status = describe(out, engine, &wish, options->config->memory.host, error);
-    }
+    weir_engine *const engine = calloc(1, sizeof *engine);
+    if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
+    const weir_status status = describe(out, engine, options, error);
     weir_engine_close(engine);
-    free(config);
     return status;
 }

@@ -141,10 +141,10 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
 {
     warn_of_limit(options->config);
     weir_status status = weir_engine_read(engine, options, spec, error);
-    if (status != WEIR_OK) return weir_plan_say_least(options, status, error);
+    if (status != WEIR_OK) return weir_plan_read_least(options, status, error);
     const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
     status = weir_plan_make(&engine->plan, &parts, error);
-    if (status != WEIR_OK) return weir_plan_say_least(options, status, error);
+    if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
     weir_engine_name_model(engine);
     spec->n_pages = engine->plan.kv_pages;

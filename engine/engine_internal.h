@@ -41,10 +41,13 @@ typedef struct weir_plan_parts {
 /* plan_print.c: "11.5 MiB", "3.2 KiB", "80 B". */
 enum { WEIR_SIZE_TEXT = 32 };
 const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes);
-/* plan_least.c: after EFULL, adds the least memory.host that fits to the text, where one does.
- * Returns `status`. */
-weir_status weir_plan_say_least(const weir_engine_options *options, weir_status status,
-                                weir_error *error);
+/* plan_least.c: after EFULL, adds the least memory.host that fits to the text, where one does. All
+ * is read; or memory.host was too small for reading, which is tried within 32 MiB then. Return
+ * `status`. */
+weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *options,
+                                const weir_kv_spec *spec, weir_status status, weir_error *error);
+weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
+                                 weir_error *error);
 /* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing. EFULL. */
 weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error); /* of the host, or of a device that is too small */
 WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);

@@ -1,5 +1,5 @@
 /* engine/plan_least.c - what a refused plan asks for: the least memory.host that fits, found by
- * planning again under other limits. Headers and tokenizer are read once more for it. */
+ * planning again under other limits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,38 +8,32 @@
 
 static const size_t mib = (size_t)1 << 20;
 static const size_t most = (size_t)1 << 50; /* as large as memory.host may be */
+/* Headers and tokenizer that memory.host is too small for are read once more, within this. */
+static const size_t reading = (size_t)32 << 20;
 
-/* Everything is read under a limit that refuses nothing; what that took at its peak is needed. */
+/* Everything that a plan needs is read; what that took at its peak is needed, too. */
 typedef struct probe {
     weir_engine               *engine;
-    weir_kv_spec               spec;
+    const weir_kv_spec        *spec;
     const weir_engine_options *options;
-    size_t                     peak;
 } probe;
 
-static bool open_probe(probe *p, weir_config *config)
+static bool fits(const probe *p, size_t host)
 {
-    weir_error ignored;
-    p->engine = calloc(1, sizeof *p->engine);
-    if (p->engine == NULL) return false;
-    config->memory.host = (int64_t)most;
-    if (weir_engine_read(p->engine, p->options, &p->spec, &ignored) != WEIR_OK) return false;
-    p->peak = weir_ledger_peak(p->engine->ledger, WEIR_TIER_HOST);
-    return true;
-}
-
-static bool fits(probe *p, size_t host)
-{
-    weir_error ignored;
-    weir_plan  plan;
-    p->engine->config.memory.host = (int64_t)host;
-    weir_plan_parts parts = weir_engine_plan_parts(p->engine, p->options, &p->spec);
+    weir_error    ignored;
+    weir_plan     plan;
+    const int64_t before = p->engine->config.memory.host;
+    if (host < weir_ledger_peak(p->engine->ledger, WEIR_TIER_HOST)) return false;
+    weir_plan_parts parts = weir_engine_plan_parts(p->engine, p->options, p->spec);
     parts.cap = host;
-    return host >= p->peak && weir_plan_make(&plan, &parts, &ignored) == WEIR_OK;
+    p->engine->config.memory.host = (int64_t)host;
+    const weir_status status = weir_plan_make(&plan, &parts, &ignored);
+    p->engine->config.memory.host = before;
+    return status == WEIR_OK;
 }
 
 /* In whole MiB; 0: no limit fits. */
-static size_t find_least(probe *p)
+static size_t find_least(const probe *p)
 {
     size_t below = 0, enough = mib;
     while (!fits(p, enough)) {
@@ -54,22 +48,40 @@ static size_t find_least(probe *p)
     return enough;
 }
 
-weir_status weir_plan_say_least(const weir_engine_options *options, weir_status status,
-                                weir_error *error)
+static void say(weir_error *error, const probe *p)
 {
-    if (status != WEIR_EFULL || error == NULL) return status;
-    weir_config *const config = malloc(sizeof *config);
-    if (config == NULL) return status;
-    *config = *options->config;
+    const size_t least = find_least(p), n = strlen(error->text);
+    if (least == 0) return;
+    (void)snprintf(error->text + n, sizeof error->text - n,
+                   "; memory.host = %zuMiB is the least that fits", least / mib);
+}
+
+weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *options,
+                                const weir_kv_spec *spec, weir_status status, weir_error *error)
+{
+    const probe p = { .engine = engine, .options = options, .spec = spec };
+    if (status == WEIR_EFULL && error != NULL) say(error, &p);
+    return status;
+}
+
+weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
+                                 weir_error *error)
+{
+    if (status != WEIR_EFULL || error == NULL || weir_plan_cap(options->config) >= reading)
+        return status;
+    weir_kv_spec        spec;
+    weir_error          ignored;
+    weir_engine        *engine = calloc(1, sizeof *engine);
+    weir_config        *config = malloc(sizeof *config);
     weir_engine_options wish = *options;
     wish.config = config;
-    probe        p = { .options = &wish };
-    const size_t least = open_probe(&p, config) ? find_least(&p) : 0;
-    weir_engine_close(p.engine);
+    if (engine != NULL && config != NULL) {
+        *config = *options->config;
+        config->memory.host = (int64_t)reading;
+        if (weir_engine_read(engine, &wish, &spec, &ignored) == WEIR_OK)
+            (void)weir_plan_say_least(engine, &wish, &spec, status, error);
+    }
+    weir_engine_close(engine);
     free(config);
-    const size_t n = strlen(error->text);
-    if (least > 0)
-        (void)snprintf(error->text + n, sizeof error->text - n,
-                       "; memory.host = %zuMiB is the least that fits", least / mib);
     return status;
 }
