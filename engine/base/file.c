@@ -170,7 +170,7 @@ static weir_status fail_new(weir_new_file *file, const char *what, int reason, w
     return status;
 }
 
-weir_status weir_new_file_open(weir_new_file *file, const char *path, size_t size, weir_error *error)
+static weir_status open_new(weir_new_file *file, const char *path, size_t size, mode_t mode, weir_error *error)
 {
     const size_t length = strlen(path) + 32;
     *file = (weir_new_file){ .path = strdup(path), .temporary = malloc(length), .fd = -1 };
@@ -179,9 +179,10 @@ weir_status weir_new_file_open(weir_new_file *file, const char *path, size_t siz
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its name", path);
     }
     (void)snprintf(file->temporary, length, "%s.tmp.%ld", path, (long)getpid());
-    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (file->fd < 0) {
+    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (file->fd < 0 || (mode == 0600 && fchmod(file->fd, mode) != 0)) { /* one that was left by another may have other modes */
         const weir_status status = weir_error_set(error, WEIR_EIO, "%s: cannot create: %s", file->temporary, strerror(errno));
+        if (file->fd >= 0) (void)close(file->fd);
         forget(file);
         return status;
     }
@@ -192,6 +193,11 @@ weir_status weir_new_file_open(weir_new_file *file, const char *path, size_t siz
         return fail_new(file, what, reason, error);
     }
     return WEIR_OK;
+}
+
+weir_status weir_new_file_open(weir_new_file *file, const char *path, size_t size, weir_error *error)
+{
+    return open_new(file, path, size, 0600, error);
 }
 
 weir_status weir_new_file_keep(weir_new_file *file, weir_error *error)
@@ -214,14 +220,24 @@ void weir_new_file_drop(weir_new_file *file)
     forget(file);
 }
 
-weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error)
+static weir_status write_atomic(const char *path, const void *bytes, size_t n, mode_t mode, weir_error *error)
 {
     struct stat   old;
     weir_new_file file;
     if (stat(path, &old) == 0 && !S_ISREG(old.st_mode) && !S_ISDIR(old.st_mode)) return write_special(path, bytes, n, error);
-    WEIR_TRY(weir_new_file_open(&file, path, n, error));
+    WEIR_TRY(open_new(&file, path, n, mode, error));
     if (write_bytes(file.fd, bytes, n) == WEIR_OK) return weir_new_file_keep(&file, error);
     const weir_status status = weir_error_set(error, WEIR_EIO, "%s: cannot write %zu bytes: %s", path, n, strerror(errno));
     weir_new_file_drop(&file);
     return status;
+}
+
+weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error)
+{
+    return write_atomic(path, bytes, n, 0666, error);
+}
+
+weir_status weir_file_write_private(const char *path, const void *bytes, size_t n, weir_error *error)
+{
+    return write_atomic(path, bytes, n, 0600, error);
 }

@@ -31,7 +31,10 @@ WEIR_MUST_CHECK weir_status weir_file_read_input(weir_buffer *out, const char *p
  * written to as it is. */
 WEIR_MUST_CHECK weir_status weir_file_write_atomic(const char *path, const void *bytes, size_t n, weir_error *error);
 
-/* The same in pieces, for files too large to be built in memory: write to `fd`, then keep or drop. */
+/* The same, for what others may not read: mode 0600, whatever the umask. */
+WEIR_MUST_CHECK weir_status weir_file_write_private(const char *path, const void *bytes, size_t n, weir_error *error);
+
+/* A private file in pieces, for those too large to be built in memory: write to `fd`, then keep or drop. */
 typedef struct weir_new_file {
     char *path, *temporary; /* owned */
     int   fd;

@@ -6,9 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Atomic int current_level = WEIR_LOG_INFO;
+static _Atomic int                     current_level = WEIR_LOG_INFO;
+static _Atomic(weir_line_writer *) current_writer;
 
 void weir_log_set_level(weir_log_level level) { atomic_store(&current_level, (int)level); }
+
+void weir_log_set_writer(weir_line_writer *writer) { atomic_store(&current_writer, writer); }
+
+uint64_t weir_log_dropped(void) { return weir_line_writer_dropped(atomic_load(&current_writer)); }
 
 void weir_log(weir_log_level level, const char *format, ...)
 {
@@ -23,8 +28,11 @@ void weir_log(weir_log_level level, const char *format, ...)
     if (text > 0) n += text;
     if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
     line[n++] = '\n';
-    const ssize_t written = write(STDERR_FILENO, line, (size_t)n);
-    (void)written; /* nothing can be done about a broken stderr */
+    weir_line_writer *const writer = atomic_load(&current_writer);
+    if (writer != NULL)
+        weir_line_writer_put(writer, line, (size_t)n);
+    else
+        (void)!write(STDERR_FILENO, line, (size_t)n); /* nothing can be done about a broken stderr */
 }
 
 bool weir_log_is_new(weir_log_causes *causes, const char *text)

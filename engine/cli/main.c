@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "engine/cli/command.h"
+#include "engine/cli/process.h"
 #include "engine/formats/json.h"
 #include "engine/weir.h"
 
@@ -12,6 +13,7 @@
 int main(int argc, char **argv)
 {
     const char *const fixed = WEIR_FIXED_COMMAND;
+    weir_process_begin(argc, argv);
     weir_json_use_memory(); /* before anything uses jansson */
     weir_program      program = {
              .name = fixed != NULL ? fixed : "weir",

@@ -1,4 +1,4 @@
-/* engine/cli/run_serve.c - weir serve: load, listen, drain on SIGTERM or Ctrl-C, end at once on the second. */
+/* engine/cli/run_serve.c - weir serve: load, listen, drain on SIGTERM, SIGHUP or Ctrl-C, end at once on the second. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -9,35 +9,12 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
-#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/cli/explain.h"
+#include "engine/cli/keys.h"
 #include "engine/cli/open.h"
+#include "engine/cli/process.h"
 #include "engine/serve/server.h"
-
-enum { MAX_KEYS = 1024, MAX_KEY_FILE = 1 << 20 };
-
-/* [server] api_key and the lines of api_key_file. */
-typedef struct keys {
-    weir_buffer text;
-    const char *list[MAX_KEYS];
-    size_t      n;
-} keys;
-
-static weir_status read_keys(keys *k, const weir_config *config, weir_error *error)
-{
-    if (config->server.api_key[0] != '\0') k->list[k->n++] = config->server.api_key;
-    if (config->server.api_key_file[0] == '\0') return WEIR_OK;
-    WEIR_TRY(weir_file_read(&k->text, config->server.api_key_file, MAX_KEY_FILE, error));
-    char *save = NULL;
-    for (char *line = strtok_r(k->text.data, "\r\n", &save); line != NULL; line = strtok_r(NULL, "\r\n", &save)) {
-        if (line[0] == '#') continue;
-        if (k->n == MAX_KEYS)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d keys", config->server.api_key_file, (int)MAX_KEYS);
-        k->list[k->n++] = line;
-    }
-    return k->n > 0 ? WEIR_OK : weir_error_set(error, WEIR_ECONFIG, "%s: no key in it", config->server.api_key_file);
-}
 
 static weir_reasoning_field reasoning_field(const char *name)
 {
@@ -45,7 +22,7 @@ static weir_reasoning_field reasoning_field(const char *name)
     return strcmp(name, "both") == 0 ? WEIR_REASONING_BOTH : WEIR_REASONING_CONTENT;
 }
 
-static weir_server_options server_options(const weir_config *config, const weir_engine *engine, const keys *k, const char *fingerprint)
+static weir_server_options server_options(const weir_config *config, const weir_engine *engine, const weir_keys *k, const char *fingerprint)
 {
     return (weir_server_options){ .host = config->server.host,
                                   .port = (int)config->server.port,
@@ -116,6 +93,7 @@ static weir_status catch_signals(weir_error *error)
 {
     const struct sigaction action = { .sa_handler = on_signal };
     if (pipe2(signal_pipe, O_CLOEXEC) != 0 || sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGINT, &action, NULL) != 0 ||
+        sigaction(SIGHUP, &action, NULL) != 0 ||
         signal(SIGPIPE, SIG_IGN) == SIG_ERR)
         return weir_error_set(error, WEIR_EIO, "signals cannot be caught: %s", strerror(errno));
     return WEIR_OK;
@@ -148,7 +126,7 @@ static int serve(weir_server *server, weir_engine *engine, const weir_config *co
     return WEIR_EXIT_OK;
 }
 
-static int open_and_serve(const weir_config *config, const keys *k)
+static int open_and_serve(const weir_config *config, const weir_keys *k)
 {
     weir_engine *engine = NULL;
     weir_server *server = NULL;
@@ -180,13 +158,18 @@ static void tighten_malloc(void)
 
 int weir_run_serve(const weir_arguments *arguments)
 {
-    weir_error  error = { 0 };
-    static keys k;
+    static const int64_t last_lines_ms = 1000;
+    static weir_keys     k;
+    weir_error           error = { 0 };
     if (weir_argument_given(arguments, "plan")) return weir_print_plan(&arguments->config, false);
     if (weir_argument_given(arguments, "explain")) return weir_run_explain(&arguments->config);
     tighten_malloc();
-    const weir_status status = read_keys(&k, &arguments->config, &error);
+    weir_line_writer *const log = weir_line_writer_open(STDERR_FILENO, "weir: warning: ", " log lines were dropped");
+    weir_log_set_writer(log); /* without one, lines are written where they are made */
+    const weir_status status = weir_keys_read(&k, &arguments->config, &error);
     const int         code = status == WEIR_OK ? open_and_serve(&arguments->config, &k) : weir_fail(status, &error);
-    weir_buffer_free(&k.text);
+    weir_keys_free(&k);
+    weir_log_set_writer(NULL);
+    weir_line_writer_close(log, last_lines_ms);
     return code;
 }

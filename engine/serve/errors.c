@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/log.h"
 #include "engine/serve/json_out.h"
 
 static const char *type_of(int status)
@@ -66,18 +67,48 @@ weir_status weir_api_over_budget(weir_api_error *error, const char *param, const
     return status;
 }
 
+/* Where a path in a text ends: at its quote, before ": " where it begins the text, else with its word. */
+static const char *end_of_path(const char *text, const char *path)
+{
+    const char *const quote = path > text && (path[-1] == '\'' || path[-1] == '"') ? strchr(path, path[-1]) : NULL;
+    const char *const colon = path == text ? strstr(path, ": ") : NULL;
+    if (quote != NULL || colon != NULL) return quote != NULL ? quote : colon;
+    return path + strcspn(path, " \t'\"():,;");
+}
+
+/* Texts of the engine name files by their whole path: clients get the file's name alone, the log all of it. */
+static const char *without_folders(char *out, size_t size, const char *text)
+{
+    size_t n = 0;
+    for (const char *at = text; *at != 0 && n + 1 < size;) {
+        const bool begins = *at == '/' && (at == text || strchr(" \t'\"(=", at[-1]) != NULL);
+        if (begins) {
+            const char *const end = end_of_path(text, at);
+            for (const char *c = at; c < end; c++)
+                if (*c == '/') at = c + 1;
+        }
+        if (*at != 0) out[n++] = *at++;
+    }
+    out[n] = 0;
+    if (strcmp(out, text) != 0) weir_log(WEIR_LOG_WARNING, "a request failed: %s", text);
+    return out;
+}
+
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text)
 {
+    char              told[sizeof error->message];
     const bool        full = status == WEIR_EFULL || status == WEIR_ENOMEM || status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
     const char *const plain =
         status == WEIR_ENOMEM ? "no memory for this request within memory.host now; try again" : weir_status_text(status);
-    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s", text != NULL && text[0] != 0 ? text : plain);
+    const bool has_text = text != NULL && text[0] != 0;
+    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s", has_text ? without_folders(told, sizeof told, text) : plain);
 }
 
 weir_status weir_api_by_case(weir_api_error *error, const weir_api_case *cases, size_t n_cases, weir_status status, const char *text)
 {
+    char told[sizeof error->message];
     for (const weir_api_case *c = cases; c < cases + n_cases; c++)
-        if (c->status == status) return weir_api_fail(error, c->http, c->code, c->param, "%s", text);
+        if (c->status == status) return weir_api_fail(error, c->http, c->code, c->param, "%s", without_folders(told, sizeof told, text));
     weir_api_from_status(error, status, text);
     return status;
 }

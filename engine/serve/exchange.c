@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/serve/internal.h"
@@ -46,29 +45,6 @@ void weir_exchange_detach(weir_exchange *x, bool complete)
     (void)pthread_mutex_unlock(&x->lock);
     weir_loop_forget(&server->loop, x);
     weir_workers_add(&server->workers, x, WEIR_WORK_DESTROY);
-}
-
-static void write_log_line(weir_exchange *x)
-{
-    if (x->server->options.log_fd < 0) return;
-    weir_buffer   line = { 0 };
-    weir_json_out json = { .buffer = &line };
-    weir_json_open(&json, '{');
-    weir_json_put_integer(&json, "time", weir_clock_unix_seconds());
-    weir_json_put_string(&json, "id", x->id);
-    weir_json_put_string(&json, "method", x->method);
-    weir_json_put_string(&json, "path", x->path);
-    weir_json_put_integer(&json, "status", x->status);
-    weir_json_put_number(&json, "ms", (double)(weir_clock_ns() - x->start_ns) * 1e-6);
-    if (x->error.status != 0) weir_json_put_string(&json, "error", x->error.message);
-    if (x->unknown.size > 0) {
-        weir_json_key(&json, "unknown_fields");
-        weir_json_raw(&json, x->unknown.data, x->unknown.size);
-    }
-    if (x->generation != NULL && json.status == WEIR_OK) weir_generation_log(x->generation, &line);
-    weir_json_close(&json, '}');
-    if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK) (void)!write(x->server->options.log_fd, line.data, line.size);
-    weir_buffer_free(&line);
 }
 
 static void count(weir_exchange *x)
@@ -127,7 +103,7 @@ void weir_exchange_destroy(weir_exchange *x)
     weir_server *const server = x->server;
     if (x->generation != NULL) weir_generation_release(x->generation);
     count(x);
-    write_log_line(x);
+    weir_request_log(x);
     if (x->generation != NULL) weir_generation_free(x->generation);
     weir_exchange_drop_body(x);
     weir_buffer_free(&x->reply);

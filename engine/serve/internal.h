@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "engine/base/heap.h"
+#include "engine/base/line_writer.h"
 #include "engine/schedule/documents.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
@@ -209,6 +210,11 @@ void weir_reply_status(weir_exchange *exchange, weir_status status); /* a failur
 void weir_reply_result(weir_exchange *exchange, weir_buffer *text,
                        weir_status status); /* OK: the text; else exchange->error, made of the status if it is not filled */
 
+/* ---- the request log (request_log.c) ------------------------------------------------------------ */
+
+WEIR_MUST_CHECK weir_status weir_request_log_open(weir_server *server, weir_error *error); /* of options.log_fd, if there is one */
+void                        weir_request_log(weir_exchange *exchange);                     /* it is over */
+
 /* ---- generation (generate.c, generation.c, stream.c, reply.c) ---------------------------------------------------------------- */
 
 void weir_generate_chat(weir_exchange *exchange); /* route */
@@ -275,6 +281,7 @@ struct weir_server {
     weir_ledger_payer   payer; /* of all that belongs to requests */
     weir_metrics        metrics;
     weir_loop           loop;
+    weir_line_writer   *log; /* NULL: none is wanted */
     int                 port;
     int64_t             start_unix;
     atomic_bool         draining;

@@ -134,6 +134,7 @@ static weir_status write_own(const writer *w, const weir_metrics *m, const weir_
     WEIR_TRY(sample(w, "steps_total", "counter", "Steps of the engine.", (double)stats->steps));
     WEIR_TRY(sample(w, "batch_rows_total", "counter", "Rows computed by all steps.", (double)stats->batch_rows));
     WEIR_TRY(sample(w, "requests_refused_total", "counter", "Requests answered with 4xx.", load(&m->refused)));
+    WEIR_TRY(sample(w, "log_lines_dropped_total", "counter", "Lines of both logs that nobody read in time.", load(&m->log_lines_dropped)));
     WEIR_TRY(sample(w, "connections_refused_total", "counter", "Connections without a place: health only, or closed.",
                     load(&m->connections_refused)));
     WEIR_TRY(sample(w, "requests_failed_total", "counter", "Requests that failed in the engine.", load(&m->failed)));

@@ -32,6 +32,7 @@ typedef struct weir_metrics {
     uint64_t prompt_tokens, cached_tokens, answer_tokens, success[WEIR_SUCCESS_COUNT];
     uint64_t refused, failed, cancelled; /* requests: 4xx and 429; 5xx after admission; client left */
     uint64_t connections_refused; /* those that got no place */
+    uint64_t log_lines_dropped;
     struct {
         uint64_t bucket[WEIR_HISTOGRAM_BUCKETS + 1]; /* the last one: above all bounds */
         uint64_t sum; /* ns or tokens */
@@ -39,6 +40,7 @@ typedef struct weir_metrics {
 } weir_metrics;
 
 static inline void weir_metrics_add(uint64_t *counter, uint64_t n) { __atomic_fetch_add(counter, n, __ATOMIC_RELAXED); }
+static inline void weir_metrics_set(uint64_t *counter, uint64_t n) { __atomic_store_n(counter, n, __ATOMIC_RELAXED); }
 /* `value`: nanoseconds for times, a count for tokens; negative values are taken as 0. */
 void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64_t value);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
@@ -34,11 +35,12 @@ static void run_health(weir_exchange *x)
 
 static void run_metrics(weir_exchange *x)
 {
-    const weir_server *const server = x->server;
-    weir_service_stats       stats = { 0 };
+    weir_server *const server = x->server;
+    weir_service_stats stats = { 0 };
     weir_service_stats_of(server->options.service, &stats);
     weir_ledger_state state = { 0 };
     if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
+    weir_metrics_set(&server->metrics.log_lines_dropped, weir_line_writer_dropped(server->log) + weir_log_dropped());
     weir_buffer       text = { 0 };
     const weir_status status = weir_metrics_write(&text, &server->metrics, &stats, weir_service_info_of(server->options.service), &state,
                                                   server->options.model_name, server->options.metrics_vllm);

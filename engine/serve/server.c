@@ -135,6 +135,7 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
 
 weir_status weir_server_start(weir_server *server, weir_error *error)
 {
+    WEIR_TRY(weir_request_log_open(server, error));
     WEIR_TRY(weir_workers_start(&server->workers, server->options.n_workers, &server->payer.payer, error));
     return weir_loop_start(server, error);
 }
@@ -147,6 +148,7 @@ static void wait_for_exchanges(weir_server *server, int64_t deadline_ns)
 }
 
 static const int64_t last_words_ns = 1000000000; /* for clients to read why their answer ends */
+static const int64_t last_lines_ms = 1000;       /* for the reader of the log */
 
 void weir_server_drain(weir_server *server, int64_t deadline_ns)
 {
@@ -164,6 +166,7 @@ void weir_server_close(weir_server *server)
     atomic_store(&server->draining, true);
     weir_loop_close(&server->loop);      /* lets go of every exchange */
     weir_workers_stop(&server->workers); /* destroys them */
+    weir_line_writer_close(server->log, last_lines_ms);
     (void)pthread_mutex_destroy(&server->loop.lock);
     (void)pthread_mutex_destroy(&server->workers.lock);
     (void)pthread_cond_destroy(&server->workers.wake);

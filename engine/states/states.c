@@ -93,7 +93,7 @@ static weir_status write_empty(const char *folder, const weir_states_kind *kind,
     if (weir_file_exists(path))
         return weir_error_set(error, WEIR_EINVAL, "%s: there is a state database already; use it, or choose another folder", folder);
     state_header_encode(bytes, &header);
-    return weir_file_write_atomic(path, bytes, sizeof bytes, error);
+    return weir_file_write_private(path, bytes, sizeof bytes, error);
 }
 
 weir_status weir_states_create(const char *folder, const weir_states_kind *kind, weir_error *error)

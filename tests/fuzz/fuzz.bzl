@@ -31,7 +31,7 @@ _instrumented = rule(
     executable = True,
 )
 
-def fuzz_target(name, srcs, corpus, deps, mutations = 5000, size = "medium"):
+def fuzz_target(name, srcs, corpus, deps, mutations = 5000, seeds = None, size = "medium"):
     """`srcs` define LLVMFuzzerTestOneInput.
 
     Args:
@@ -40,14 +40,15 @@ def fuzz_target(name, srcs, corpus, deps, mutations = 5000, size = "medium"):
       corpus: a folder of this package with the seed inputs.
       deps: what srcs include.
       mutations: how many of each seed the test runs.
+      seeds: labels of the inputs when they are no files of this package; `corpus` is then their folder from the root.
       size: of the test.
     """
     cc_test(
         name = name,
         srcs = srcs + ["//tests/fuzz:replay.c"],
-        args = [str(mutations), native.package_name() + "/" + corpus],
+        args = [str(mutations), corpus if seeds else native.package_name() + "/" + corpus],
         copts = WARNINGS,
-        data = native.glob([corpus + "/*"]),
+        data = seeds or native.glob([corpus + "/*"]),
         features = ["layering_check"],
         size = size,
         deps = deps + ["//engine/base"],

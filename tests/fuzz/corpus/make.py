@@ -177,3 +177,26 @@ write("http", "get", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: cu
 write("http", "sized", json_head + b"Authorization: Bearer k\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}")
 write("http", "chunks", json_head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nX-Sum: 1\r\n\r\nGET / HTTP/1.1\r\n")
 write("http", "page", b"GET / HTTP/1.0\r\nOrigin: null\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nConnection: keep-alive, close\r\n\r\n")
+for model in ("tq", "llama3", "mistral", "qwen2", "qwen3"):
+    with open(f"../../golden/models/{model}/config.json", "rb") as file:
+        write("config", model, file.read())
+write("config", "yarn", json.dumps({
+    "model_type": "qwen3", "text_config": {"hidden_size": 64, "num_hidden_layers": 2, "head_dim": 32},
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+    "max_position_embeddings": 4096, "rope_scaling": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024,
+        "beta_fast": 32, "beta_slow": 1, "attention_factor": 1.1}}).encode())
+write("config", "linear", json.dumps({
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": [2, 1], "intermediate_size": 96, "max_position_embeddings": 4096,
+    "rope_scaling": {"type": "linear", "factor": 2}}).encode())
+
+write("tokenizer_config", "tokens", json.dumps({
+    "bos_token": "<|x|>", "eos_token": {"content": "a", "special": True}, "add_bos_token": True,
+    "added_tokens_decoder": {"202": {"content": "<y>", "special": True, "lstrip": False}},
+    "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}).encode())
+write("tokenizer_config", "templates", json.dumps({
+    "bos_token": None, "eos_token": "b", "added_tokens_decoder": {"4": {"content": "x"}},
+    "chat_template": [{"name": "tool_use", "template": "{{x}}"},
+                      {"name": "default", "template": [{"name": "default", "template": "{{y}}"}]}],
+}).encode())

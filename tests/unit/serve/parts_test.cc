@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/serve/access.h"
+#include "engine/serve/errors.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/tool_call.h"
 
@@ -87,6 +88,29 @@ std::string hex(const weir_sha256 &digest)
         text += byte;
     }
     return text;
+}
+
+TEST(Errors, NameNoFolderOfTheServer)
+{
+    const struct {
+        const char *text, *told;
+    } cases[] = {
+        { "/srv/data/talk.session: damaged: 0 bytes", "talk.session: damaged: 0 bytes" },
+        { "cannot open '/srv/a b/x': gone", "cannot open 'x': gone" },
+        { "/srv/a b/x: damaged: y/z", "x: damaged: y/z" },
+        { "states in /srv/states/, and /x", "states in , and x" },
+        { "3 of 4 bytes/token, a/b", "3 of 4 bytes/token, a/b" },
+        { "memory.host=/a/b (/c)", "memory.host=b (c)" },
+        { "/", "" },
+    };
+    for (const auto &c : cases) {
+        const weir_api_case conflict = { WEIR_EFORMAT, 409, nullptr, nullptr };
+        weir_api_error      error = {};
+        EXPECT_EQ(WEIR_EINVAL, weir_api_by_case(&error, &conflict, 1, WEIR_EFORMAT, c.text));
+        EXPECT_STREQ(c.told, error.message);
+        weir_api_from_status(&error, WEIR_EIO, c.text);
+        if (c.told[0] != 0) EXPECT_STREQ(c.told, error.message);
+    }
 }
 
 TEST(Access, Sha256OfTheStandard)

@@ -68,7 +68,7 @@ TEST_F(Server, ArgumentsThatGrowPastTheBudgetAreRefusedHoweverTheyAreEscaped)
     EXPECT_EQ(0u, weir_heap_mapped(nullptr)) << "and nothing stays in the process";
 }
 
-/* The words of the failure itself need memory. */
+/* The words of the failure itself need memory: what the request holds already, or those that need none. */
 TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
 {
     const size_t        caps[WEIR_TIER_COUNT] = { 8 << 20 };
@@ -86,7 +86,8 @@ TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
     const size_t rest = caps[WEIR_TIER_HOST] - weir_ledger_total(ledger_, WEIR_TIER_HOST);
     ASSERT_EQ(WEIR_OK, weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest, nullptr));
     const std::string last = read_text(fd);
-    EXPECT_NE(std::string::npos, last.find("\"code\":\"out_of_memory\"")) << last;
+    EXPECT_NE(std::string::npos, last.find("data: {\"error\":{\"message\":\"")) << last;
+    EXPECT_EQ(std::string::npos, last.find("[DONE]")) << last;
     weir_ledger_return(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest);
     close(fd);
 }
