@@ -6,11 +6,12 @@
 #include <sys/stat.h>
 
 #include "engine/base/log.h"
+#include "engine/base/machine_memory.h"
 #include "engine/base/memory.h"
 #include "engine/engine_internal.h"
 
 /* model.name, else the file without its ending, else the folder. */
-static void name_model(weir_engine *engine)
+void weir_engine_name_model(weir_engine *engine)
 {
     char path[WEIR_CONFIG_TEXT];
     if (engine->config.model.name[0] != '\0') {
@@ -77,11 +78,17 @@ static weir_kv_spec kv_spec(const weir_engine *engine)
                            .has_device = engine->device != NULL };
 }
 
-/* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
-static weir_status prepare(weir_engine *engine, const weir_engine_options *options, weir_kv_spec *spec, weir_error *error)
+weir_status weir_engine_read(weir_engine *engine, const weir_engine_options *options,
+                             weir_kv_spec *spec, weir_error *error)
 {
     WEIR_TRY(weir_engine_open_model(engine, options, error));
     WEIR_TRY(weir_engine_open_text(engine, error));
+    return weir_engine_lay_out(engine, options, spec, error);
+}
+
+weir_status weir_engine_lay_out(weir_engine *engine, const weir_engine_options *options,
+                                weir_kv_spec *spec, weir_error *error)
+{
     if (weir_plan_has_states(&engine->config, options->with_server))
         WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS, (size_t)engine->config.states.memory, error));
     *spec = kv_spec(engine);
@@ -90,24 +97,56 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
     WEIR_TRY(weir_policies_open(&engine->policies, &identity, error));
     spec->evicts = weir_policies_are_there(&engine->policies);
     engine->policies.service.shape.hides_mass = !weir_model_shows_mass(engine->model, spec->formats, spec->sinks);
-    const weir_plan_parts parts = { .config = &engine->config,
-                                    .model = engine->model,
-                                    .stream = engine->stream,
-                                    .spec = spec,
-                                    .formats = &engine->kv_choice,
-                                    .policies = &engine->policies,
-                                    .cap = weir_ledger_cap(engine->ledger, WEIR_TIER_HOST),
-                                    .device_cap = weir_ledger_cap(engine->ledger, WEIR_TIER_DEVICE),
-                                    .device = engine->device,
-                                    .device_why = engine->device_why,
-                                    .tokenizer = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENIZER),
-                                    .packs = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PACKS),
-                                    .other = weir_ledger_used(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER),
-                                    .with_service = options->with_service,
-                                    .with_server = options->with_server };
-    WEIR_TRY(weir_plan_make(&engine->plan, &parts, error));
+    return WEIR_OK;
+}
+
+weir_plan_parts weir_engine_plan_parts(const weir_engine         *engine,
+                                       const weir_engine_options *options, const weir_kv_spec *spec)
+{
+    const weir_ledger *const ledger = engine->ledger;
+    const weir_tier          host = WEIR_TIER_HOST;
+    return (weir_plan_parts){ .config = &engine->config,
+                              .model = engine->model,
+                              .stream = engine->stream,
+                              .spec = spec,
+                              .formats = &engine->kv_choice,
+                              .policies = &engine->policies,
+                              .cap = weir_ledger_cap(ledger, host),
+                              .device_cap = weir_ledger_cap(ledger, WEIR_TIER_DEVICE),
+                              .device = engine->device,
+                              .device_why = engine->device_why,
+                              .tokenizer = weir_ledger_used(ledger, host, WEIR_ACCOUNT_TOKENIZER),
+                              .packs = weir_ledger_used(ledger, host, WEIR_ACCOUNT_PACKS),
+                              .other = weir_ledger_used(ledger, host, WEIR_ACCOUNT_OTHER),
+                              .with_service = options->with_service,
+                              .with_server = options->with_server };
+}
+
+/* More than there is would be swapped out, or end in the kernel's out-of-memory killer. */
+static void warn_of_limit(const weir_config *config)
+{
+    const size_t cap = weir_plan_cap(config), machine = weir_machine_memory_total("");
+    const double mib = 1024.0 * 1024.0;
+    if (cap <= machine) return;
+    weir_log(WEIR_LOG_WARNING,
+             "%s is %.1f MiB, more than the %.1f MiB that this machine or its control group has: "
+             "the system may end the process before the limit is reached",
+             config->memory.host > 0 ? "memory.host" : "the memory found free", (double)cap / mib,
+             (double)machine / mib);
+}
+
+/* Headers, architecture, tokenizer and plan: nothing larger is allocated. */
+static weir_status prepare(weir_engine *engine, const weir_engine_options *options,
+                           weir_kv_spec *spec, weir_error *error)
+{
+    warn_of_limit(options->config);
+    weir_status status = weir_engine_read(engine, options, spec, error);
+    if (status != WEIR_OK) return weir_plan_read_least(options, status, error);
+    const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
+    status = weir_plan_make(&engine->plan, &parts, error);
+    if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
     engine->plan.f32_activations = engine->f32_activations;
-    name_model(engine);
+    weir_engine_name_model(engine);
     spec->n_pages = engine->plan.kv_pages;
     spec->n_disk_pages = engine->plan.kv_disk_pages;
     spec->n_host_pages = engine->plan.kv_host_pages;
@@ -175,56 +214,6 @@ weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options,
     weir_kv_spec      spec;
     const weir_status status = prepare(engine, options, &spec, error);
     if (status == WEIR_OK) *out = engine->plan;
-    weir_engine_close(engine);
-    return status;
-}
-
-static void describe(weir_model_facts *out, weir_engine *engine)
-{
-    const weir_model *const model = engine->model;
-    const weir_shape *const shape = weir_model_shape(model);
-    const int32_t           n_slots = (int32_t)engine->config.batch.max_sequences;
-    enum { MORE_ROWS = 1024 };
-    const weir_workspace_limits limits = { .rows = (int32_t)engine->config.batch.chunk + n_slots,
-                                           .segments = n_slots,
-                                           .logits = n_slots + weir_plan_scored_rows(model),
-                                           .context = (int32_t)shape->context,
-                                           .formats = engine->kv_formats };
-    const weir_kv_spec          spec = kv_spec(engine);
-    weir_workspace_limits       more = limits;
-    more.rows += MORE_ROWS;
-    name_model(engine);
-    *out = (weir_model_facts){ .parameters = weir_model_parameters(model),
-                               .trained_context = shape->context,
-                               .n_layers = shape->n_layers,
-                               .n_kv_layers = weir_model_kv_layers(model),
-                               .n_heads = shape->n_heads,
-                               .n_kv_heads = shape->n_kv_heads,
-                               .key_dim = shape->head_dim,
-                               .value_dim = shape->head_dim,
-                               .d_model = shape->d_model,
-                               .d_ffn = shape->d_ffn,
-                               .n_vocab = shape->n_vocab,
-                               .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(model),
-                               .weight_bytes = (int64_t)weir_model_weight_bytes(model),
-                               .activation_bytes = (int64_t)weir_workspace_bytes(model, &limits),
-                               .activation_row_bytes =
-                                   (int64_t)(weir_workspace_bytes(model, &more) - weir_workspace_bytes(model, &limits)) / MORE_ROWS,
-                               .kv_bytes_per_token = (int64_t)weir_kv_block_room(&spec) / WEIR_PAGE_TOKENS,
-                               .kv_bytes_per_sink = (int64_t)weir_kv_sink_block_room(&spec) / WEIR_PAGE_TOKENS,
-                               .sink_tokens = (int64_t)spec.sinks.n_pages * WEIR_PAGE_TOKENS,
-                               .tied = weir_model_tied(model) };
-    weir_kv_choice_print(out->kv_format, &engine->kv_choice);
-    (void)snprintf(out->model, sizeof out->model, "%s", engine->plan.model);
-    (void)snprintf(out->arch, sizeof out->arch, "%s", weir_model_arch(model));
-}
-
-weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error)
-{
-    weir_engine *const engine = calloc(1, sizeof *engine);
-    if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
-    const weir_status status = weir_engine_open_model(engine, options, error);
-    if (status == WEIR_OK) describe(out, engine);
     weir_engine_close(engine);
     return status;
 }

@@ -38,9 +38,24 @@ typedef struct weir_plan_parts {
     const char           *device_why;
     bool                  with_service, with_server;
 } weir_plan_parts;
+/* plan_print.c: "11.5 MiB", "3.2 KiB", "80 B". */
+enum { WEIR_SIZE_TEXT = 32 };
+const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes);
+/* plan_least.c: after EFULL, adds the least memory.host that fits to the text, where one does. All
+ * is read; or memory.host was too small for reading, which is tried within 32 MiB then. Return
+ * `status`. */
+weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *options,
+                                const weir_kv_spec *spec, weir_status status, weir_error *error);
+weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
+                                 weir_error *error);
 /* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing. EFULL. */
 weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error); /* of the host, or of a device that is too small */
 WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
+/* Activations and staging of a plan whose window and slots are known, for steps of so many prompt
+ * tokens; without the kernels' scratch unless it is asked for. */
+WEIR_MUST_CHECK weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
+                                                  int64_t chunk, bool with_scratch,
+                                                  weir_error *error);
 
 /* identity.c: what makes the memory of one engine of use to another. Reads a sample of every tensor and the whole vocabulary. */
 typedef struct weir_identity_parts {
@@ -103,6 +118,19 @@ struct weir_engine {
     weir_states           *states; /* NULL: none is served */
     weir_purse             states_purse; /* states.memory, which the account packs holds */
 };
+
+/* engine.c: headers, architecture, tokenizer, policies: all that a plan needs; the part of it that
+ * follows the tokenizer; and the parts of a plan, under the ledger's caps. */
+WEIR_MUST_CHECK weir_status weir_engine_read(weir_engine               *engine,
+                                             const weir_engine_options *options, weir_kv_spec *spec,
+                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_lay_out(weir_engine               *engine,
+                                                const weir_engine_options *options,
+                                                weir_kv_spec *spec, weir_error *error);
+weir_plan_parts             weir_engine_plan_parts(const weir_engine         *engine,
+                                                   const weir_engine_options *options,
+                                                   const weir_kv_spec        *spec);
+void                        weir_engine_name_model(weir_engine *engine); /* into its plan */
 
 /* open_model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat. Charged to the ledger. */
 WEIR_MUST_CHECK weir_status weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error);

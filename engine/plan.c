@@ -118,31 +118,49 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
 
 static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
 
-/* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it grows with the window. */
-static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch, weir_error *error)
+static weir_workspace_limits workspace_limits(const weir_plan *plan, const weir_plan_parts *parts,
+                                              int64_t chunk)
 {
-    const size_t          n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
-    weir_workspace_limits limits = { .rows = (int32_t)parts->config->batch.chunk + plan->n_slots,
-                                     .segments = plan->n_slots,
-                                     .logits = plan->n_slots + weir_plan_scored_rows(parts->model),
-                                     .context = plan->window,
-                                     .formats = parts->spec->formats,
-                                     .sinks = parts->spec->sinks,
-                                     .has_cold = weir_kv_cold_pages(parts->spec) > 0,
-                                     .evicts = parts->spec->evicts };
-    weir_kv_spec          seen = *parts->spec;
-    weir_runner_limits    steps = { .rows = limits.rows, .works = limits.segments, .logits = limits.logits };
-    weir_stream_room      scratch = { 0 }, eviction = { 0 };
+    return (weir_workspace_limits){ .rows = (int32_t)chunk + plan->n_slots,
+                                    .segments = plan->n_slots,
+                                    .logits = plan->n_slots + weir_plan_scored_rows(parts->model),
+                                    .context = plan->window,
+                                    .formats = parts->spec->formats,
+                                    .sinks = parts->spec->sinks,
+                                    .has_cold = weir_kv_cold_pages(parts->spec) > 0,
+                                    .evicts = parts->spec->evicts };
+}
+
+weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts, int64_t chunk,
+                                  bool with_scratch, weir_error *error)
+{
+    const weir_workspace_limits limits = workspace_limits(plan, parts, chunk);
+    weir_kv_spec                seen = *parts->spec;
+    weir_stream_room            scratch = { 0 }, eviction = { 0 };
     seen.max_rows = plan->window;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
     if (with_scratch) WEIR_TRY(weir_kv_evictor_room(&eviction, &seen, parts->stream, error));
     const size_t staged = weir_kv_staging_near_bytes(&seen), lists = weir_kv_staging_bytes(&seen, plan->n_slots);
-    plan->staging = staged + lists;
-    plan->activations =
-        weir_workspace_bytes(parts->model, &limits) + lists + weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
     const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged + weir_kv_evictor_near_bytes(&seen) +
                         greater(scratch.scratch, eviction.scratch) + greater(scratch.near, eviction.near);
+    plan->staging = staged + lists;
+    plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
+                        weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) = near + (plan->has_device ? 0 : plan->activations);
+    return WEIR_OK;
+}
+
+/* What depends on the window beside the KV pages: the kernels' scratch, ids, tables. All of it
+ * grows with the window. */
+static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bool with_scratch,
+                               weir_error *error)
+{
+    const size_t                n_sequences = (size_t)(plan->n_slots + session_sequences(parts));
+    const weir_workspace_limits limits = workspace_limits(plan, parts, parts->config->batch.chunk);
+    const weir_runner_limits    steps = { .rows = limits.rows,
+                                          .works = limits.segments,
+                                          .logits = limits.logits };
+    WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
     plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
     if (session_sequences(parts) > 1) plan->tokens += weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
     plan->page_tables = n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +

@@ -17,6 +17,18 @@ size_t weir_plan_device_total(const weir_plan *plan)
     return plan->has_device ? plan->weights + plan->near_activations + plan->recurrent + plan->kv : 0;
 }
 
+const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes)
+{
+    const double kib = 1024.0, mib = kib * kib;
+    if (bytes < 1024)
+        (void)snprintf(out, WEIR_SIZE_TEXT, "%zu B", bytes);
+    else if ((double)bytes < 0.1 * mib)
+        (void)snprintf(out, WEIR_SIZE_TEXT, "%.1f KiB", (double)bytes / kib);
+    else
+        (void)snprintf(out, WEIR_SIZE_TEXT, "%.1f MiB", (double)bytes / mib);
+    return out;
+}
+
 /* One line of the plan, in the order of printing. */
 typedef struct part {
     const char *name, *text;
@@ -47,28 +59,33 @@ static void parts_of(part out[PARTS], const weir_plan *plan)
 
 weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error)
 {
-    const double mib = 1024.0 * 1024.0;
-    const bool   is_device = plan->has_device && weir_plan_total(plan) <= plan->cap; /* that is too small, and not the host */
+    /* The device is too small, and not the host. */
+    const bool   is_device = plan->has_device && weir_plan_total(plan) <= plan->cap;
     const size_t cap = is_device ? plan->device_cap : plan->cap;
-    char         sum[512] = "";
+    char         sum[512] = "", bytes[WEIR_SIZE_TEXT], limit[WEIR_SIZE_TEXT];
     part         parts[PARTS];
     size_t       at = 0, fixed = 0;
     parts_of(parts, plan);
     for (const part *p = parts; p < parts + PARTS; p++) {
-        if (strcmp(p->name, "kv") == 0 || (plan->has_device ? p->is_near != is_device : p->bytes == 0 && p->is_near)) continue;
-        const int n = snprintf(sum + at, sizeof sum - at, "%s%s %.1f", at > 0 ? " + " : "", p->text, (double)p->bytes / mib);
+        const bool is_elsewhere = plan->has_device && p->is_near != is_device;
+        if (strcmp(p->name, "kv") == 0 || p->bytes == 0 || is_elsewhere) continue;
+        const int n = snprintf(sum + at, sizeof sum - at, "%s%s %s", at > 0 ? " + " : "", p->text,
+                               weir_size_text(bytes, p->bytes));
         if (n > 0 && (size_t)n < sizeof sum - at) at += (size_t)n;
         fixed += p->bytes;
     }
-    return weir_error_set(error, WEIR_EFULL,
-                          "the plan does not fit: %s = %.1f MiB of %.1f MiB (%s), which leaves no room for %d rows of KV; raise memory.%s, "
-                          "or lower batch.max_sequences, batch.chunk, server.body_limit, model.context%s%s",
-                          sum, (double)fixed / mib, (double)cap / mib,
-                          is_device                 ? plan->device
-                          : plan->cap_is_configured ? "memory.host"
-                                                    : "found free",
-                          (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host", plan->sink_tokens > 0 ? " or kv.wide_sinks" : "",
-                          !is_device && plan->kv_host_pages > 0 ? " or kv.tiers.host" : "");
+    return weir_error_set(
+        error, WEIR_EFULL,
+        "the plan does not fit: %s = %s of %s (%s), which leaves no room for %d rows of KV; "
+        "raise memory.%s, or lower batch.max_sequences, batch.chunk, server.body_limit, "
+        "model.context%s%s",
+        sum, weir_size_text(bytes, fixed), weir_size_text(limit, cap),
+        is_device                 ? plan->device
+        : plan->cap_is_configured ? "memory.host"
+                                  : "found free",
+        (int)WEIR_SMALLEST_WINDOW, is_device ? "device" : "host",
+        plan->sink_tokens > 0 ? " or kv.wide_sinks" : "",
+        !is_device && plan->kv_host_pages > 0 ? " or kv.tiers.host" : "");
 }
 
 static weir_status print_budget(weir_buffer *out, const char *text, int64_t bytes)
@@ -95,12 +112,13 @@ static weir_status print_disk(weir_buffer *out, const weir_plan *plan)
 weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
 {
     const double mib = 1024.0 * 1024.0;
+    char         size[WEIR_SIZE_TEXT];
     part         parts[PARTS];
     parts_of(parts, plan);
     WEIR_TRY(weir_buffer_format(out, "memory plan for %s (%s)\n", plan->model, plan->arch));
     for (const part *p = parts; p < parts + PARTS; p++) {
-        if (!plan->has_device && (strcmp(p->name, "activations_near") == 0 || strcmp(p->name, "kv_host") == 0)) continue;
-        WEIR_TRY(weir_buffer_format(out, "  %-22s %12.1f MiB", p->text, (double)p->bytes / mib));
+        if (p->bytes == 0) continue;
+        WEIR_TRY(weir_buffer_format(out, "  %-22s %16s", p->text, weir_size_text(size, p->bytes)));
         if (plan->has_device && p->is_near) WEIR_TRY(weir_buffer_format(out, " on %s", plan->device));
         if (strcmp(p->name, "recurrent_state") == 0) WEIR_TRY(weir_buffer_format(out, "   %d sequences", (int)plan->n_slots));
         if (strcmp(p->name, "kv") == 0)

@@ -62,13 +62,14 @@ typedef struct weir_plan {
 size_t weir_plan_total(const weir_plan *plan); /* of the host; at most `cap` */
 size_t weir_plan_device_total(const weir_plan *plan); /* at most `device_cap` */
 
-/* What the headers of a model say, whether it fits this machine or not. */
+/* What the headers of a model say, whether it fits this machine or not; without a plan that fits,
+ * as if there were memory enough. */
 typedef struct weir_model_facts {
     int64_t parameters, trained_context;
     int64_t n_layers, n_kv_layers, n_heads, n_kv_heads, key_dim, value_dim, d_model, d_ffn, n_vocab; /* n_kv_layers: those with KV rows */
     int64_t recurrent_bytes; /* per sequence */
+    int64_t weight_bytes, activation_bytes; /* held by an engine of these options: the plan's */
     int64_t activation_row_bytes; /* what a row of a step adds to the activations */
-    int64_t weight_bytes, activation_bytes; /* held by an engine of these options; activations without the kernels' scratch */
     int64_t kv_bytes_per_token, kv_bytes_per_sink,
         sink_tokens; /* in the formats of these options; of the first sink_tokens of a text each */
     bool tied; /* the embedding is the output matrix, too */

@@ -48,12 +48,17 @@ static size_t line(const char *path, const char *name)
 
 static size_t less(size_t a, size_t b) { return a < b ? a : b; }
 
+static size_t group_limit(const char *folder, const files *names)
+{
+    const size_t limit = number(folder, names->limits[0]);
+    return names->limits[1] != NULL ? less(limit, number(folder, names->limits[1])) : limit;
+}
+
 /* What one group leaves. */
 static size_t group_leaves(const char *folder, const files *names)
 {
-    size_t limit = number(folder, names->limits[0]);
-    if (names->limits[1] != NULL) limit = less(limit, number(folder, names->limits[1]));
-    size_t used = number(folder, names->usage);
+    const size_t limit = group_limit(folder, names);
+    size_t       used = number(folder, names->usage);
     if (limit == SIZE_MAX) return SIZE_MAX;
     if (used == SIZE_MAX) used = 0;
     char stat[2 * PATH_MAX];
@@ -62,9 +67,13 @@ static size_t group_leaves(const char *folder, const files *names)
     return limit > used ? limit - used : 0;
 }
 
+/* Of one group: its limit, or what it leaves of it; SIZE_MAX: none. */
+typedef size_t measure(const char *folder, const files *names);
+
 /* The group at `mount``path` and its ancestors. In a container the path can be one of the host, which is not there: the mount itself is
  * the group then. */
-static size_t path_leaves(const char *root, const char *mount, const char *path, const files *names)
+static size_t path_least(const char *root, const char *mount, const char *path, const files *names,
+                         measure *of)
 {
     char folder[PATH_MAX];
     if (snprintf(folder, sizeof folder, "%s%s%s", root, mount, strstr(path, "..") == NULL ? path : "") >= (int)sizeof folder)
@@ -74,7 +83,7 @@ static size_t path_leaves(const char *root, const char *mount, const char *path,
     for (;;) {
         size_t n = strlen(folder);
         while (n > base && folder[n - 1] == '/') folder[--n] = '\0';
-        left = less(left, group_leaves(folder, names));
+        left = less(left, of(folder, names));
         if (n <= base) return left;
         *strrchr(folder, '/') = '\0';
     }
@@ -93,28 +102,41 @@ static bool has_memory(const char *controllers, size_t n)
 }
 
 /* "ID:CONTROLLERS:PATH"; version 2 is the line "0::PATH". */
-static size_t entry_leaves(const char *root, char *entry)
+static size_t entry_least(const char *root, char *entry, measure *of)
 {
     entry[strcspn(entry, "\n")] = '\0';
     char *const controllers = strchr(entry, ':');
     char *const path = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
     if (path == NULL) return SIZE_MAX;
     const size_t n = (size_t)(path - controllers - 1);
-    if (has_memory(controllers + 1, n)) return path_leaves(root, "/sys/fs/cgroup/memory", path + 1, &version_1);
+    if (has_memory(controllers + 1, n))
+        return path_least(root, "/sys/fs/cgroup/memory", path + 1, &version_1, of);
     if (n > 0) return SIZE_MAX;
-    return less(path_leaves(root, "/sys/fs/cgroup", path + 1, &version_2),
-                path_leaves(root, "/sys/fs/cgroup/unified", path + 1, &version_2));
+    return less(path_least(root, "/sys/fs/cgroup", path + 1, &version_2, of),
+                path_least(root, "/sys/fs/cgroup/unified", path + 1, &version_2, of));
+}
+
+/* The line of /proc/meminfo, or less where a group of this process has less. */
+static size_t least_of(const char *root, const char *name, size_t unknown, measure *of)
+{
+    char path[PATH_MAX], entry[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    const size_t kib = line(path, name);
+    size_t       least = kib > 0 && kib < SIZE_MAX / 1024 ? kib * 1024 : unknown;
+    (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *const file = fopen(path, "re");
+    while (file != NULL && fgets(entry, sizeof entry, file) != NULL)
+        least = less(least, entry_least(root, entry, of));
+    if (file != NULL) (void)fclose(file);
+    return least;
 }
 
 size_t weir_machine_memory(const char *root)
 {
-    char path[PATH_MAX], entry[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    const size_t kib = line(path, "MemAvailable");
-    size_t       left = kib > 0 && kib < SIZE_MAX / 1024 ? kib * 1024 : unknown_machine;
-    (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *const file = fopen(path, "re");
-    while (file != NULL && fgets(entry, sizeof entry, file) != NULL) left = less(left, entry_leaves(root, entry));
-    if (file != NULL) (void)fclose(file);
-    return left;
+    return least_of(root, "MemAvailable", unknown_machine, group_leaves);
+}
+
+size_t weir_machine_memory_total(const char *root)
+{
+    return least_of(root, "MemTotal", SIZE_MAX, group_limit);
 }

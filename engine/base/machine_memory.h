@@ -11,6 +11,9 @@ extern "C" {
  * the process's own control group and each of its ancestors, limit less what it uses without the page cache that it can drop: version 2
  * (memory.max, memory.high) and the memory controller of version 1. Numbers of version 1 that mean "no limit" are none. */
 size_t weir_machine_memory(const char *root);
+/* All that this process could ever have: the smallest of MemTotal and the limits of its control
+ * group and the group's ancestors. SIZE_MAX: unknown. */
+size_t weir_machine_memory_total(const char *root);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,7 @@
 #include "engine/cli/answer.h"
 
+#include "engine/cli/progress.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +21,7 @@ typedef struct pending {
     void                 *user;
     weir_job             *job;
     weir_status           status;
+    bool                  shows; /* progress, until its first token */
     char                  message[512];
 } pending;
 
@@ -29,6 +32,7 @@ static bool on_event(void *user, const weir_event *event)
     pthread_mutex_lock(&p->gate->lock);
     switch (event->type) {
     case WEIR_EVENT_TOKEN:
+        if (p->shows) weir_progress_end();
         if (weir_ids_add(&p->answer->tokens, event->token) != WEIR_OK) go_on = false;
         if (go_on && p->on_token != NULL) go_on = p->on_token(p->user, event->token);
         break;
@@ -65,17 +69,22 @@ weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
                                  weir_cli_answer_token on_token, void *user, const volatile int *interrupted, weir_error *error)
 {
     gate         g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_open = 1 };
-    pending      p = { .gate = &g, .answer = answer, .on_token = on_token, .user = user };
+    pending p = { .gate = &g, .answer = answer, .on_token = on_token, .user = user, .shows = true };
     weir_request mine = *request;
     *answer = (weir_cli_answer){ .stop_token = -1 };
     mine.callback = on_event;
     mine.user = &p;
     WEIR_TRY(weir_service_submit(service, &p.job, &mine, error));
+    char what[48];
+    (void)snprintf(what, sizeof what, "reading a prompt of %d tokens", (int)request->n_prompt);
     pthread_mutex_lock(&g.lock);
+    if (g.n_open > 0 && answer->tokens.count == 0) weir_progress_begin(what, "", 0);
     while (g.n_open > 0) {
         if (interrupted != NULL && *interrupted) weir_job_cancel(p.job);
+        if (answer->tokens.count == 0) weir_progress_tick(0);
         wait_a_little(&g);
     }
+    weir_progress_end();
     pthread_mutex_unlock(&g.lock);
     weir_job_release(p.job);
     if (p.status == WEIR_OK || (p.status == WEIR_ECANCELED && interrupted != NULL && *interrupted)) return WEIR_OK;
@@ -83,6 +92,26 @@ weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
 }
 
 void weir_cli_answer_free(weir_cli_answer *answer) { weir_ids_free(&answer->tokens); }
+
+/* Shows how many of all are done. Ctrl-C cancels those that were started. */
+static void watch_all(gate *g, pending *all, size_t started)
+{
+    const bool stops = weir_interrupted != 0;
+    if (stops) { /* callbacks take the lock */
+        pthread_mutex_unlock(&g->lock);
+        for (size_t i = 0; i < started; i++) weir_job_cancel(all[i].job);
+        pthread_mutex_lock(&g->lock);
+    }
+    if (!stops) weir_progress_tick((int64_t)(started - g->n_open));
+    wait_a_little(g);
+}
+
+static int64_t count_done(const pending *all, size_t n)
+{
+    int64_t done = 0;
+    for (size_t i = 0; i < n; i++) done += all[i].status == WEIR_OK;
+    return done;
+}
 
 weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n, weir_error *error)
 {
@@ -94,7 +123,8 @@ weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
     if (all == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu answers", n);
     for (size_t i = 0; i < n; i++) answers[i] = (weir_cli_answer){ .stop_token = -1 };
     size_t started = 0;
-    for (; status == WEIR_OK && started < n; started++) {
+    weir_progress_begin("answering", "items", (int64_t)n);
+    for (; status == WEIR_OK && started < n && !weir_interrupted; started++) {
         pending *const     p = &all[started];
         const weir_request request = { .prompt = prompts[started].ids.data,
                                        .n_prompt = (int32_t)prompts[started].ids.count,
@@ -106,7 +136,7 @@ weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
                                        .user = p };
         *p = (pending){ .gate = &g, .answer = &answers[started] };
         pthread_mutex_lock(&g.lock);
-        while (g.n_open >= most) wait_a_little(&g);
+        while (g.n_open >= most) watch_all(&g, all, started);
         g.n_open++;
         pthread_mutex_unlock(&g.lock);
         status = weir_service_submit(service, &p->job, &request, error);
@@ -118,8 +148,12 @@ weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
         }
     }
     pthread_mutex_lock(&g.lock);
-    while (g.n_open > 0) wait_a_little(&g);
+    while (g.n_open > 0) watch_all(&g, all, started);
     pthread_mutex_unlock(&g.lock);
+    const int64_t n_done = count_done(all, started);
+    if (status == WEIR_OK && weir_interrupted && n_done < (int64_t)n)
+        status = weir_progress_interrupted(n_done, error);
+    weir_progress_end();
     for (size_t i = 0; i < started; i++) {
         weir_job_release(all[i].job);
         if (status == WEIR_OK && all[i].status != WEIR_OK) status = weir_error_set(error, all[i].status, "%s", all[i].message);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
+#include "engine/cli/progress.h"
 #include "engine/kv/keeping.h"
 #include "engine/kv/residency.h"
 #include "engine/kv/sequence.h"
@@ -35,6 +36,7 @@ typedef struct bench {
     int32_t           *tokens; /* any ids: speed does not depend on them */
     int64_t            n_vocab;
     size_t             peak_rss; /* after any measurement */
+    int64_t            n_timed, n_turns; /* measurements done and to do, for progress */
 } bench;
 
 static int by_size(const void *a, const void *b)
@@ -71,9 +73,11 @@ static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_er
     weir_sequence_clear(&b->work);
     if (b->keeping != NULL) b->work.keeping = weir_keeping_begin(b->keeping, 1, b->n_prompt, 0);
     weir_sequence_fork(&b->work, &b->base);
+    WEIR_TRY(weir_progress_step(b->n_timed, error)); /* nothing is written while the clock runs */
     const int64_t start = weir_clock_ns();
     WEIR_TRY(compute(b, &b->work, n, decode, error));
     *rate = (double)n / ((double)(weir_clock_ns() - start) * 1e-9);
+    b->n_timed++;
     return WEIR_OK;
 }
 
@@ -168,14 +172,34 @@ static weir_status measure_bandwidth(weir_bandwidth *out, bench *b, weir_error *
     return weir_bandwidth_measure(out, weir_stream_threads(stream), 0, 0, error);
 }
 
+static void show_context(void *user, int32_t first, int32_t n_rows)
+{
+    (void)user, (void)n_rows;
+    weir_progress_tick(first);
+}
+
+/* So many tokens more, before anything is timed. */
+static weir_status read_context(bench *b, int32_t n, weir_error *error)
+{
+    weir_evaluation evaluation = {
+        .tokens = b->tokens, .n_tokens = n, .decode_from = INT32_MAX, .before = show_context
+    };
+    weir_progress_begin("reading the context", "tokens", (int64_t)b->base.n_tokens + n);
+    const weir_status status =
+        weir_evaluate(weir_engine_runner(b->engine), &b->base, &evaluation, error);
+    weir_progress_begin("measuring", "turns", b->n_turns);
+    return status;
+}
+
 static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)
 {
     weir_bandwidth before = { 0 }, after = { 0 };
     WEIR_TRY(begin_depth(b, options, row->depth, error));
     const int32_t grow = row->depth - b->base.n_tokens;
     if (grow > 0)
-        WEIR_TRY(options->synthetic_kv ? weir_bench_fill(weir_engine_runner(b->engine), &b->base, b->tokens, grow, error)
-                                       : compute(b, &b->base, grow, false, error));
+        WEIR_TRY(options->synthetic_kv ? weir_bench_fill(weir_engine_runner(b->engine), &b->base,
+                                                         b->tokens, grow, error)
+                                       : read_context(b, grow, error));
     WEIR_TRY(measure_bandwidth(&before, b, error));
     WEIR_TRY(measure_decode(b, options, row, error));
     WEIR_TRY(measure_bandwidth(&after, b, error));
@@ -190,10 +214,18 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
     return WEIR_OK;
 }
 
+/* At a depth: prompts and decoding, each with a warm-up. */
+static int64_t turns_of(const weir_bench_options *options)
+{
+    return 2 * (int64_t)(options->n_repeats + 1);
+}
+
 static weir_status run_rows(bench *b, const weir_bench_options *options, weir_bench_report *out,
                             void (*progress)(const weir_bench_row *row), weir_error *error)
 {
     double medians[WEIR_BENCH_DEPTHS];
+    b->n_turns = (int64_t)options->n_depths * turns_of(options);
+    weir_progress_begin("measuring", "turns", b->n_turns);
     for (int32_t i = 0; i < options->n_depths; i++) {
         weir_bench_row *const row = &out->rows[i];
         row->depth = options->depths[i];
@@ -201,8 +233,11 @@ static weir_status run_rows(bench *b, const weir_bench_options *options, weir_be
         medians[i] = row->bandwidth;
         if (row->bandwidth > out->bandwidth_best) out->bandwidth_best = row->bandwidth;
         out->n_rows++;
+        weir_progress_pause();
         if (progress != NULL) progress(row);
+        b->n_timed = (int64_t)(i + 1) * turns_of(options);
     }
+    weir_progress_end();
     out->bandwidth_median = weir_bench_summarise(medians, options->n_depths).median;
     return WEIR_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/cli/progress.h"
 #include "engine/kv/keeping.h"
 #include "engine/schedule/runner.h"
 #include "offload/bandwidth.h"
@@ -110,7 +111,9 @@ static weir_status take_pairs(paired *p, weir_policy_bench_row *row, weir_error 
     turn          warm_up, turns[2]; /* the plain cache's, the policy's */
     WEIR_TRY(take_turn(p, false, &warm_up, error));
     WEIR_TRY(take_turn(p, true, &warm_up, error));
+    weir_progress_begin(row->name, "pairs", n_pairs);
     for (int32_t i = 0; i < n_pairs; i++) {
+        WEIR_TRY(weir_progress_step(i, error)); /* nothing is written while the clock runs */
         WEIR_TRY(take_turn(p, i % 2 != 0, &turns[i % 2], error));
         WEIR_TRY(take_turn(p, i % 2 == 0, &turns[1 - i % 2], error));
         plain[i] = n / turns[0].seconds;
@@ -118,6 +121,7 @@ static weir_status take_pairs(paired *p, weir_policy_bench_row *row, weir_error 
         ratios[i] = turns[0].seconds / turns[1].seconds;
         evicting += turns[1].evicting;
     }
+    weir_progress_end();
     row->evict_ms = evicting / (n * (double)n_pairs) * 1e3;
     row->plain = weir_bench_summarise(plain, n_pairs);
     row->policy = weir_bench_summarise(policy, n_pairs);

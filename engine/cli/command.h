@@ -1,7 +1,8 @@
 /* engine/cli/command.h - the commands, and how a program ends.
  *
- * Exit codes: 0 ok, 1 runtime or model, 2 usage or configuration, 3 the memory plan does not fit. Answers go to stdout, messages to
- * stderr. A run function gets arguments that are complete: the configuration is checked and model.path names a file or folder. */
+ * Exit codes: 0 ok, 1 runtime or model, 2 usage or configuration, 3 the memory plan does not fit,
+ * 130 Ctrl-C. Answers go to stdout, messages to stderr. A run function gets arguments that are
+ * complete: the configuration is checked and model.path names a file or folder. */
 #pragma once
 #include "engine/cli/options.h"
 
@@ -9,7 +10,13 @@
 extern "C" {
 #endif
 
-typedef enum weir_exit { WEIR_EXIT_OK = 0, WEIR_EXIT_FAILED = 1, WEIR_EXIT_USAGE = 2, WEIR_EXIT_MEMORY = 3 } weir_exit;
+typedef enum weir_exit {
+    WEIR_EXIT_OK = 0,
+    WEIR_EXIT_FAILED = 1,
+    WEIR_EXIT_USAGE = 2,
+    WEIR_EXIT_MEMORY = 3,
+    WEIR_EXIT_INTERRUPTED = 130
+} weir_exit;
 
 /* Prints "weir: text" on stderr; the exit code that fits: usage for ECONFIG and EINVAL, memory for EFULL, else failed. */
 int weir_fail(weir_status status, const weir_error *error);

@@ -272,8 +272,12 @@ static const weir_option db_query_options[] = {
     DATABASE_OPTION,
     TEXT("question", "TEXT", "What is asked.", .required = true),
     TEXT("state", "NAME", "The state that answers. Default: the nearest to the question."),
-    INT("nearest", "K", 1, 1024, "Print the K nearest states and how near they are, and no answer."),
-    FLAG("plain", "The question goes on from the document as it is, without \"Question:\" before and \"Answer:\" behind it."),
+    INT("nearest", "K", 1, 1024,
+        "Print the K nearest states and how near they are, and no answer."),
+    FLAG("no-chat", "Put \"Question:\" before the question and \"Answer:\" behind it instead of "
+                    "asking through the chat "
+                    "template, as models without one are asked."),
+    FLAG("plain", "Put nothing around the question: the document goes on with it."),
     FLAG("json", "Print JSON with the state, the text and its tokens."),
 };
 GROUP(db_query, "Question");
@@ -301,20 +305,24 @@ static const weir_command commands[] = {
       .usage = "[options]",
       .run = weir_run_serve,
       .summary = "Serves a model through the OpenAI API.",
-      .details = "Listens on 127.0.0.1:8080 unless told otherwise. SIGTERM ends it after the running answers.",
+      .details = "Listens on 127.0.0.1:8080 unless told otherwise. SIGTERM ends it after the "
+                 "running answers.",
       .groups = { &serve, &model, &sampling, &policy } },
     { .name = "plan",
       .usage = "[options]",
       .run = weir_run_plan,
       .summary = "Prints where the bytes of memory.host will go; exit code 3 when they do not fit.",
-      .details =
-          "The same plan as `serve --plan`: every account, the pages of KV that it leaves, and the window of a sequence. With --report, "
-          "tables of what the model would take elsewhere.",
+      .details = "The same plan as `serve --plan`: every account, the pages of KV that it leaves, "
+                 "and the window of a sequence. With --report, "
+                 "tables of what the model would take elsewhere.",
       .groups = { &json, &report, &batch, &planned, &policy } },
     { .name = "generate",
-      .usage = "--prompt TEXT | --file FILE | --tokens LIST | --messages FILE [options]",
+      .usage = "TEXT | --prompt TEXT | --file FILE | --tokens LIST | --messages FILE [options]",
+      .word = "prompt",
       .run = weir_run_generate,
       .summary = "Continues a text or answers a conversation, once.",
+      .details = "Without a text it reads standard input, less one newline at its end: `echo hi | "
+                 "weir generate`.",
       .groups = { &text, &generate, &sampling, &model, &policy } },
     { .name = "chat",
       .usage = "[options]",
@@ -325,7 +333,8 @@ static const weir_command commands[] = {
     { .name = "session list",
       .usage = "--dir DIR [options]",
       .run = weir_run_session_list,
-      .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and what is wrong with those that are damaged.",
+      .summary = "Lists the saved sessions of a folder: name, tokens, bytes, and what is wrong "
+                 "with those that are damaged.",
       .groups = { &sessions, &json } },
     { .name = "session save",
       .usage = "--dir DIR --name NAME --file FILE | --prompt TEXT | --messages FILE",
@@ -335,7 +344,8 @@ static const weir_command commands[] = {
     { .name = "session restore",
       .usage = "--dir DIR --name NAME [options]",
       .run = weir_run_session_restore,
-      .summary = "Reads a session into an engine and says how long it took: whether it is whole, and fits the model.",
+      .summary = "Reads a session into an engine and says how long it took: whether it is whole, "
+                 "and fits the model.",
       .groups = { &sessions, &session, &model, &policy } },
     { .name = "session delete",
       .usage = "--dir DIR --name NAME",
@@ -345,13 +355,17 @@ static const weir_command commands[] = {
     { .name = "db create",
       .usage = "--dir DIR [options]",
       .run = weir_run_db_create,
-      .summary = "Makes an empty database of states of a model: what it computed of documents, to answer questions from.",
+      .summary = "Makes an empty database of states of a model: what it computed of documents, to "
+                 "answer questions from.",
       .groups = { &db_create, &model } },
     { .name = "db ingest",
       .usage = "--dir DIR --label TEXT --file FILE | --prompt TEXT | --documents FILE",
       .run = weir_run_db_ingest,
       .summary = "Computes documents and keeps their states in a database.",
-      .details = "A document whose state is there already is left out, so that the same command goes on where it was stopped or killed.",
+      .details = "A conversation (--messages) is kept without the beginning of an answer, so that "
+                 "a question can follow. A document whose state is there already is left out, so "
+                 "that the same command "
+                 "goes on where it was stopped or killed.",
       .groups = { &db_ingest, &text, &model } },
     { .name = "db list",
       .usage = "--dir DIR [options]",
@@ -361,15 +375,16 @@ static const weir_command commands[] = {
     { .name = "db query",
       .usage = "--dir DIR --question TEXT [options]",
       .run = weir_run_db_query,
-      .summary = "Answers a question from the state that is nearest to it, without reading the document again.",
+      .summary = "Answers a question from the state that is nearest to it, without reading the "
+                 "document again.",
       .groups = { &db_query, &sampling, &model } },
     { .name = "db merge",
       .usage = "--dir DIR --earlier NAME --later NAME --label TEXT",
       .run = weir_run_db_merge,
       .summary = "Makes one state of two, of a model whose layers are all CoDA.",
-      .details =
-          "It goes on where the later one ends and has what the banks of both hold, as far as there is room. Nothing promises that it "
-          "knows what both knew: measure it.",
+      .details = "It goes on where the later one ends and has what the banks of both hold, as far "
+                 "as there is room. Nothing promises that it "
+                 "knows what both knew: measure it.",
       .groups = { &db_merge, &model } },
     { .name = "db delete",
       .usage = "--dir DIR --name NAME",
@@ -380,7 +395,8 @@ static const weir_command commands[] = {
       .usage = "--tokens LIST --out FILE [options]",
       .run = weir_run_logits,
       .summary = "Writes the logits and hidden states of given tokens to a safetensors file.",
-      .details = "Tensors: logits f32 [tokens, vocabulary], and hidden.I f32 [tokens, width] after each layer I.",
+      .details = "Tensors: logits f32 [tokens, vocabulary], and hidden.I f32 [tokens, width] after "
+                 "each layer I.",
       .groups = { &logits, &model } },
     { .name = "tokenize",
       .usage = "[options] < LINES",
@@ -395,14 +411,18 @@ static const weir_command commands[] = {
     { .name = "bench",
       .usage = "[options]",
       .run = weir_run_bench,
-      .summary = "Measures prefill and decode speed, with the machine's read bandwidth beside them.",
-      .details = "With memory.disk also what each token reads from the disk, and how fast that disk is.",
+      .summary =
+          "Measures prefill and decode speed, with the machine's read bandwidth beside them.",
+      .details =
+          "With memory.disk also what each token reads from the disk, and how fast that disk is.",
       .groups = { &bench, &model, &policy } },
     { .name = "calibrate",
       .usage = "--text FILE --out FILE [options]",
       .run = weir_run_calibrate,
-      .summary = "Measures the model's queries over a text, for KV policies that judge keys by them (triattention).",
-      .details = "A few tens of thousands of tokens are plenty. The file says which model it is of; other models refuse it.",
+      .summary = "Measures the model's queries over a text, for KV policies that judge keys by "
+                 "them (triattention).",
+      .details = "A few tens of thousands of tokens are plenty. The file says which model it is "
+                 "of; other models refuse it.",
       .groups = { &calibrate, &model } },
     { .name = "eval retrieval",
       .usage = "--items FILE [options]",
@@ -412,22 +432,25 @@ static const weir_command commands[] = {
     { .name = "eval generate",
       .usage = "--task NAME --length LIST --out FILE [options]",
       .run = weir_run_eval_generate,
-      .summary = "Writes questions about long contexts for `eval retrieval`: the tasks of RULER, needles by depth, depth-first searches.",
-      .details =
-          "Lengths are counted with the model's tokenizer and chat template. The same seed gives the same samples. With `all`, tasks that "
-          "cannot be made so short are left out, and named.",
+      .summary = "Writes questions about long contexts for `eval retrieval`: the tasks of RULER, "
+                 "needles by depth, depth-first searches.",
+      .details = "Lengths are counted with the model's tokenizer and chat template. The same seed "
+                 "gives the same samples. With `all`, tasks that "
+                 "cannot be made so short are left out, and named.",
       .groups = { &items, &tokens_model } },
     { .name = "eval constructed",
       .usage = "--out DIR [options]",
       .run = weir_run_eval_constructed,
-      .summary =
-          "Writes a model that needs no training: after `key value .. key` it says `value` exactly when the KV row of it is still there.",
-      .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir generate --tokens`).",
+      .summary = "Writes a model that needs no training: after `key value .. key` it says `value` "
+                 "exactly when the KV row of it is still there.",
+      .details = "Token 0 is its word for not knowing. It has no tokenizer: prompts are ids (`weir "
+                 "generate --tokens`).",
       .groups = { &constructed } },
     { .name = "eval matrix",
       .usage = "--out DIR --items FILE | --text FILE [options]",
       .run = weir_run_eval_matrix,
-      .summary = "Accuracy and perplexity by KV policy, budget and format: JSON lines, CSV and plots.",
+      .summary =
+          "Accuracy and perplexity by KV policy, budget and format: JSON lines, CSV and plots.",
       .details = "Stopped or killed, the same command goes on where it was.",
       .groups = { &matrix, &model } },
     { .name = "eval policies",
@@ -443,15 +466,18 @@ static const weir_command commands[] = {
     { .name = "eval kv-quality",
       .usage = "--text FILE [options]",
       .run = weir_run_eval_kv_quality,
-      .summary = "Measures what each KV format costs against f32: perplexity, divergence of the next token, bytes, exact answers.",
-      .details = "kv.wide_layers, kv.wide_sinks and kv.wide_format apply to every format; bytes are those of a token of a whole window.",
+      .summary = "Measures what each KV format costs against f32: perplexity, divergence of the "
+                 "next token, bytes, exact answers.",
+      .details = "kv.wide_layers, kv.wide_sinks and kv.wide_format apply to every format; bytes "
+                 "are those of a token of a whole window.",
       .groups = { &kv_quality, &json, &model } },
     { .name = "eval states",
       .usage = "--text FILE --set model.arch=NAME [options]",
       .run = weir_run_eval_state_quality,
-      .summary = "Measures what storing states of layers with memory of fixed size in fewer bits costs the text behind them.",
-      .details =
-          "The states are those of f32; keys and values are rounded once, as they are when states are stored, then the text goes on.",
+      .summary = "Measures what storing states of layers with memory of fixed size in fewer bits "
+                 "costs the text behind them.",
+      .details = "The states are those of f32; keys and values are rounded once, as they are when "
+                 "states are stored, then the text goes on.",
       .groups = { &state_quality, &json, &model } },
 };
 

@@ -29,9 +29,15 @@ weir_status weir_db_need_sessions(const weir_engine *engine, weir_error *error)
     return weir_error_set(error, WEIR_EUNSUPPORTED, "this model keeps no KV rows, so its texts cannot be saved as states");
 }
 
+static int64_t n_taken = 0;
+
+void weir_db_count_taken(int64_t n) { n_taken = n; }
+
+/* While a document is computed, or a question. */
 static bool is_interrupted(void *user)
 {
     (void)user;
+    weir_progress_tick(n_taken);
     return weir_interrupted;
 }
 

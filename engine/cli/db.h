@@ -15,5 +15,7 @@ WEIR_MUST_CHECK weir_status weir_db_need_sessions(const weir_engine *engine, wei
 WEIR_MUST_CHECK weir_status weir_db_print_state(const weir_state_info *info, const char *verb);
 /* " (keys and values in 8 bits)", " (merged)", both, or "". */
 void weir_db_print_form(char out[64], const weir_state_info *info);
+/* So many documents of those that progress counts are done. */
+void weir_db_count_taken(int64_t n);
 /* Full sessions are no memory plan that does not fit: exit code 1. */
 int weir_db_fail(weir_status status, const weir_error *error);

@@ -8,6 +8,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/cli/command.h"
+#include "engine/cli/progress.h"
 #include "engine/config/distance.h"
 
 int weir_fail(weir_status status, const weir_error *error)
@@ -188,6 +189,7 @@ static int run(const weir_program *program, const weir_command *command, int arg
         return WEIR_EXIT_USAGE;
     }
     if (arguments.wish != WEIR_WISH_RUN) return print_wish(program, &arguments);
+    if (arguments.is_quiet) weir_progress_be_quiet();
     set_log_level(arguments.config.log.level);
     const weir_status status = fill_model(&arguments.config, &here, &error);
     return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);

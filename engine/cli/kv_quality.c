@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cli/progress.h"
 #include "engine/cli/quality.h"
 #include "engine/schedule/runner.h"
 #include "offload/ledger.h"
@@ -79,7 +80,12 @@ static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_q
     WEIR_TRY(weir_quality_open(&c->sum, n_windows * task->window, engine, error));
     WEIR_TRY(open_side(&c->wide, engine, NULL, error));
     WEIR_TRY(open_side(&c->coded, engine, spec, error));
-    for (int64_t i = 0; i < n_windows; i++) WEIR_TRY(compare_window(c, task->text->data + i * task->window, task->window, error));
+    weir_progress_begin("comparing formats", "windows", n_windows);
+    for (int64_t i = 0; i < n_windows; i++) {
+        WEIR_TRY(weir_progress_step(i, error));
+        WEIR_TRY(compare_window(c, task->text->data + i * task->window, task->window, error));
+    }
+    weir_progress_end();
     return WEIR_OK;
 }
 

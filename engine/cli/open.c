@@ -1,49 +1,47 @@
 #include "engine/cli/open.h"
 
-#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "engine/base/clock.h"
 
-volatile int weir_interrupted = 0;
-
-static void on_interrupt(int number)
+static void show_loading(void *user, size_t done, size_t total)
 {
-    (void)number;
-    weir_interrupted = 1;
+    bool *const has_begun = user;
+    if (!*has_begun) weir_progress_begin("loading", "MiB", (int64_t)(total >> 20));
+    *has_begun = true;
+    weir_progress_tick((int64_t)(done >> 20));
+    if (done >= total) weir_progress_end();
 }
 
-void weir_catch_interrupts(void)
+int weir_end(weir_status status, const weir_error *error)
 {
-    const struct sigaction action = { .sa_handler = on_interrupt };
-    (void)sigaction(SIGINT, &action, NULL);
-}
-
-/* One line, redrawn in place; cleared when all is loaded. */
-static void draw_progress(void *user, size_t done, size_t total)
-{
-    enum { WIDTH = 40 };
-    static const char bar[WIDTH + 1] = "########################################";
-    const int         filled = total > 0 ? (int)(done * WIDTH / total) : WIDTH;
-    (void)user;
-    if (done >= total)
-        (void)fputs("\r\033[K", stderr);
-    else
-        (void)fprintf(stderr, "\rloading [%.*s%*s] %zu of %zu MiB", filled, bar, WIDTH - filled, "", done >> 20, total >> 20);
-    (void)fflush(stderr);
+    weir_progress_end();
+    if (status == WEIR_OK) return WEIR_EXIT_OK;
+    const int code = weir_fail(status, error);
+    return status == WEIR_ECANCELED && weir_interrupted ? WEIR_EXIT_INTERRUPTED : code;
 }
 
 int weir_open(weir_engine **out, const weir_config *config, weir_use use)
 {
     weir_error                error = { 0 };
+    bool                      has_begun = false;
     const weir_engine_options options = { .config = config,
                                           .with_service = use != WEIR_USE_RUNNER,
                                           .with_server = use == WEIR_USE_SERVER,
-                                          .progress = isatty(STDERR_FILENO) ? draw_progress : NULL };
+                                          .progress = show_loading,
+                                          .user = &has_begun };
     const weir_status         status = weir_engine_open(out, &options, &error);
+    weir_progress_end();
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+}
+
+void weir_url(char out[WEIR_URL], const char *host, int port)
+{
+    const bool is_v6 = strchr(host, ':') != NULL && host[0] != '[';
+    (void)snprintf(out, WEIR_URL, "http://%s%s%s:%d", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+                   port);
 }
 
 weir_sampling weir_sampling_of(const weir_config *config)

@@ -13,12 +13,24 @@ static const weir_option common[] = {
     { .name = "config",
       .value = "NAME",
       .type = WEIR_OPTION_TEXT,
-      .help = "Configuration file: a path, or the name of one in configs/, with or without \".toml\"." },
-    { .name = "set", .value = "KEY=VALUE", .type = WEIR_OPTION_TEXT, .help = "Sets any key of the configuration; may be repeated." },
-    { .name = "help-config", .type = WEIR_OPTION_FLAG, .help = "Lists every key with its meaning and default, and exits." },
-    { .name = "print-config", .type = WEIR_OPTION_FLAG, .help = "Prints the configuration that results, and exits." },
+      .help = "Configuration file: a path, or the name of one in configs/, with or without "
+              "\".toml\"." },
+    { .name = "set",
+      .value = "KEY=VALUE",
+      .type = WEIR_OPTION_TEXT,
+      .help = "Sets any key of the configuration; may be repeated." },
+    { .name = "quiet", .type = WEIR_OPTION_FLAG, .help = "Shows no progress on stderr." },
+    { .name = "help-config",
+      .type = WEIR_OPTION_FLAG,
+      .help = "Lists every key with its meaning and default, and exits." },
+    { .name = "print-config",
+      .type = WEIR_OPTION_FLAG,
+      .help = "Prints the configuration that results, and exits." },
     { .name = "version", .type = WEIR_OPTION_FLAG, .help = "Prints the version and exits." },
-    { .name = "help", .letter = 'h', .type = WEIR_OPTION_FLAG, .help = "Prints this text and exits." },
+    { .name = "help",
+      .letter = 'h',
+      .type = WEIR_OPTION_FLAG,
+      .help = "Prints this text and exits." },
 };
 const weir_option_group weir_common_options = { "General", common, sizeof common / sizeof common[0] };
 
@@ -147,6 +159,23 @@ static weir_status set_key(weir_config *config, const argument *a, weir_error *e
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "--%s", a->option->name);
 }
 
+/* Paths of files and folders may begin with "~", as those of the configuration. */
+static weir_status expand(weir_arguments *out, const weir_option *option, const char **value,
+                          weir_error *error)
+{
+    char *const  start = out->paths + out->n_paths;
+    const size_t room = sizeof out->paths - out->n_paths;
+    const bool   is_path = option->type == WEIR_OPTION_TEXT &&
+                         (strcmp(option->value, "FILE") == 0 || strcmp(option->value, "DIR") == 0 ||
+                          strcmp(option->name, "config") == 0);
+    if (!is_path || (*value)[0] != '~') return WEIR_OK;
+    const weir_status status = weir_config_path(start, room, *value, error);
+    if (status != WEIR_OK) return weir_error_prefix(error, status, "--%s", option->name);
+    *value = start;
+    out->n_paths += strlen(start) + 1;
+    return WEIR_OK;
+}
+
 static weir_status note(weir_arguments *out, const char **config_name, const argument *a, weir_error *error)
 {
     const char *const name = a->option->name;
@@ -155,9 +184,12 @@ static weir_status note(weir_arguments *out, const char **config_name, const arg
         const char **const place = a->index < WEIR_OPTIONS ? &out->values[a->index] : config_name;
         if (*place != NULL) return weir_error_set(error, WEIR_ECONFIG, "--%s is given twice", name);
         *place = a->value;
+        WEIR_TRY(expand(out, a->option, place, error));
         return check_value(a->option, a->value, error);
     }
-    if (strcmp(name, "help") == 0)
+    if (strcmp(name, "quiet") == 0)
+        out->is_quiet = true;
+    else if (strcmp(name, "help") == 0)
         out->wish = WEIR_WISH_HELP;
     else if (out->wish == WEIR_WISH_HELP || strcmp(name, "set") == 0)
         return WEIR_OK;
@@ -170,21 +202,39 @@ static weir_status note(weir_arguments *out, const char **config_name, const arg
     return WEIR_OK;
 }
 
-/* All values belong to options: the usage says to which. */
+/* The usage says to which option the value may belong. */
 static weir_status stray(const weir_command *command, const char *text, weir_error *error)
 {
     return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"; usage: %s %s", text, command->name, command->usage);
 }
 
+/* A word without an option: the value of the one that the command names for it. */
+static weir_status take_word(weir_arguments *out, const char *word, weir_error *error)
+{
+    size_t i = 0;
+    if (out->command->word == NULL) return stray(out->command, word, error);
+    while (strcmp(weir_option_at(out->command, i)->name, out->command->word) != 0) i++;
+    if (out->values[i] != NULL)
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "unexpected argument \"%.100s\": the %s is given already; quote one that has blanks",
+            word, out->command->word);
+    out->values[i] = word;
+    return WEIR_OK;
+}
+
 /* Calls for each argument, in order: `keys` false notes own values and wishes, true sets keys. */
 static weir_status walk(weir_arguments *out, const char **config_name, bool keys, int argc, const char *const *argv, weir_error *error)
 {
+    bool only_words = false;
     for (int at = 0; at < argc; at++) {
-        if (strcmp(argv[at], "--") == 0) {
-            if (at + 1 < argc) return stray(out->command, argv[at + 1], error);
-            break;
+        const bool is_end = !only_words && strcmp(argv[at], "--") == 0;
+        only_words = only_words || is_end;
+        if (is_end) continue;
+        if (only_words || argv[at][0] != '-' || argv[at][1] == '\0') {
+            if (!keys) WEIR_TRY(take_word(out, argv[at], error));
+            continue;
         }
-        if (argv[at][0] != '-' || argv[at][1] == '\0') return stray(out->command, argv[at], error);
         argument a;
         WEIR_TRY(find_option(&a, out->command, argv[at], error));
         WEIR_TRY(complete(&a, argc, argv, &at, error));

@@ -48,6 +48,7 @@ typedef struct weir_arguments weir_arguments;
 typedef struct weir_command {
     const char              *name, *summary; /* "eval retrieval", one sentence */
     const char              *usage;          /* own options as they are combined: "--prompt TEXT [options]" */
+    const char              *word; /* the option that a word without one sets; NULL: none */
     const char              *details;        /* NULL, or paragraphs below the summary in --help */
     const weir_option_group *groups[WEIR_OPTION_GROUPS]; /* ends at NULL; --config, --set and --help belong to every command */
     int (*run)(const weir_arguments *arguments);         /* the exit code */
@@ -58,8 +59,12 @@ typedef enum weir_wish { WEIR_WISH_RUN, WEIR_WISH_HELP, WEIR_WISH_HELP_CONFIG, W
 struct weir_arguments {
     const weir_command *command;
     weir_wish           wish;                 /* what else was asked for; values are complete only with WEIR_WISH_RUN */
+    bool                is_quiet; /* no progress */
     weir_config         config;               /* effective and checked */
-    const char         *values[WEIR_OPTIONS]; /* own options in table order; borrowed from argv; "" for a flag, NULL: absent */
+    /* Own options in table order, borrowed from argv or `paths`; "" for a flag, NULL: absent. */
+    const char *values[WEIR_OPTIONS];
+    char        paths[2 * WEIR_CONFIG_TEXT]; /* those that began with "~", one after another */
+    size_t      n_paths;
 };
 
 /* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option (the nearest is named), missing or

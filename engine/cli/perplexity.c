@@ -3,6 +3,7 @@
 
 #include "engine/base/file.h"
 #include "engine/cli/evaluate.h"
+#include "engine/cli/progress.h"
 #include "engine/schedule/evaluate.h"
 
 enum { MAX_TEXT = 1 << 28, PIECE = 64 /* tokens between two evictions */ };
@@ -13,6 +14,7 @@ typedef struct scorer {
     int64_t        n_vocab, n_valid, n_scored[WEIR_PERPLEXITY_PLACES];
     int64_t        n_windows, n_kept, n_evicted, kv_bytes; /* sums over the windows */
     double         nll[WEIR_PERPLEXITY_PLACES];
+    bool           is_stream;
 } scorer;
 
 static void on_logits(void *user, int32_t first, int32_t n_rows, const float *logits)
@@ -23,6 +25,7 @@ static void on_logits(void *user, int32_t first, int32_t n_rows, const float *lo
         s->nll[place] -= weir_log_probability(logits + r * s->n_vocab, (size_t)s->n_valid, (size_t)s->window[next]);
         s->n_scored[place]++;
     }
+    if (s->is_stream) weir_progress_tick(first + n_rows);
 }
 
 /* Powers of two from 64 on, so that the window has no more places than there may be. */
@@ -106,10 +109,15 @@ static weir_status score_windows(scorer *s, const weir_engine *engine, const wei
     s->n_valid = (int64_t)weir_tokenizer_size(weir_engine_tokenizer(engine));
     s->place_tokens = place_tokens(s->n);
     const size_t n_windows = is_stream ? 1 : ids->count / (size_t)s->n;
+    s->is_stream = is_stream;
+    weir_progress_begin("scoring", is_stream ? "tokens" : "windows",
+                        is_stream ? s->n : (int64_t)n_windows);
     for (size_t i = 0; status == WEIR_OK && i < n_windows; i++) {
         s->window = ids->data + i * (size_t)s->n;
-        status = score_window(s, engine, &sequence, keeping, error);
+        status = weir_progress_step((int64_t)i, error);
+        if (status == WEIR_OK) status = score_window(s, engine, &sequence, keeping, error);
     }
+    weir_progress_end();
     weir_sequence_close(&sequence);
     weir_keeping_close(keeping);
     return status;

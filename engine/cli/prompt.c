@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/formats/json.h"
 
 enum { MAX_FILE = 64 << 20 };
+#define HOW_TO_GIVE "give one of --prompt, --file, --tokens and --messages"
 
 weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_vocab, weir_error *error)
 {
@@ -64,8 +66,15 @@ static json_t *further_variables(const json_t *chat)
     return variables;
 }
 
-weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer, const weir_chat_template *chat,
-                               const json_t *messages, weir_error *error)
+/* How a rendered text stands among others: its tokens follow some that are there, and it ends where
+ * an answer begins. */
+typedef struct place {
+    bool follows, is_question;
+} place;
+
+static weir_status render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
+                          const weir_chat_template *chat, const json_t *messages, place where,
+                          weir_error *error)
 {
     const bool          is_object = json_is_object(messages);
     const json_t *const list = is_object ? json_object_get(messages, "messages") : messages;
@@ -73,11 +82,13 @@ weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_toke
     json_t *const         variables = is_object ? further_variables(messages) : NULL;
     const weir_chat_input input = { .messages = list,
                                     .tools = is_object ? json_object_get(messages, "tools") : NULL,
-                                    .documents = is_object ? json_object_get(messages, "documents") : NULL,
+                                    .documents =
+                                        is_object ? json_object_get(messages, "documents") : NULL,
                                     .variables = variables,
-                                    .bos_token = weir_tokenizer_bos_text(tokenizer),
+                                    .bos_token =
+                                        where.follows ? "" : weir_tokenizer_bos_text(tokenizer),
                                     .eos_token = weir_tokenizer_eos_text(tokenizer),
-                                    .add_generation_prompt = true,
+                                    .add_generation_prompt = where.is_question,
                                     .now_unix_seconds = weir_clock_unix_seconds() };
     weir_chat_output      output = { 0 };
     weir_status           status = weir_chat_render(chat, &output, &input, error);
@@ -89,6 +100,39 @@ weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_toke
                                   &(weir_encode_options){ .parse_special = true, .plain = output.user, .n_plain = output.n_user }, error);
     weir_chat_output_free(&output);
     json_decref(variables);
+    return status;
+}
+
+weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
+                               const weir_chat_template *chat, const json_t *messages,
+                               weir_error *error)
+{
+    return render(ids, text, tokenizer, chat, messages, (place){ .is_question = true }, error);
+}
+
+weir_status weir_prompt_add_question(weir_ids *ids, const weir_engine *engine, const char *question,
+                                     weir_error *error)
+{
+    WEIR_TRY(weir_prompt_need_chat(engine, error));
+    json_t *const messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
+    if (messages == NULL)
+        return weir_error_set(error, WEIR_EINVAL, "the question is not valid UTF-8 text");
+    const weir_status status =
+        render(ids, NULL, weir_engine_tokenizer(engine), weir_engine_chat(engine), messages,
+               (place){ .follows = true, .is_question = true }, error);
+    json_decref(messages);
+    return status;
+}
+
+weir_status weir_prompt_conversation(weir_ids *ids, const weir_engine *engine, const char *path,
+                                     weir_error *error)
+{
+    json_t *messages = NULL;
+    WEIR_TRY(weir_prompt_need_chat(engine, error));
+    WEIR_TRY(weir_json_read_input(&messages, path, MAX_FILE, error));
+    const weir_status status = render(ids, NULL, weir_engine_tokenizer(engine),
+                                      weir_engine_chat(engine), messages, (place){ 0 }, error);
+    json_decref(messages);
     return status;
 }
 
@@ -118,13 +162,39 @@ weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_e
     return status;
 }
 
+/* A pipe or a file, less the newline that `echo` ends with. */
+static weir_status from_input(weir_ids *ids, const weir_engine *engine, weir_error *error)
+{
+    weir_buffer text = { 0 };
+    weir_status status = weir_file_read_input(&text, "-", MAX_FILE, error);
+    size_t      n = text.size;
+    if (n > 0 && text.data[n - 1] == '\n') n--;
+    if (status == WEIR_OK && n == 0)
+        status = weir_error_set(error, WEIR_EINVAL, "standard input is empty; " HOW_TO_GIVE);
+    if (status == WEIR_OK) status = encode(ids, engine, text.data, n, error);
+    weir_buffer_free(&text);
+    return status;
+}
+
+static const char *const text_options[] = { "prompt", "tokens", "messages", "file" };
+
+weir_status weir_prompt_check(const weir_arguments *arguments, weir_error *error)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof text_options / sizeof text_options[0]; i++)
+        n += weir_argument_given(arguments, text_options[i]);
+    if (n == 1 || (n == 0 && !isatty(STDIN_FILENO))) return WEIR_OK;
+    return weir_error_set(error, WEIR_EINVAL, HOW_TO_GIVE);
+}
+
 weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
 {
     const char *const text = weir_argument(arguments, "prompt"), *const list = weir_argument(arguments, "tokens"),
                       *const messages = weir_argument(arguments, "messages"), *const file = weir_argument(arguments, "file");
-    if ((text != NULL) + (list != NULL) + (messages != NULL) + (file != NULL) != 1)
-        return weir_error_set(error, WEIR_EINVAL, "give one of --prompt, --file, --tokens and --messages");
+    WEIR_TRY(weir_prompt_check(arguments, error));
     if (list != NULL) return weir_prompt_from_list(ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error);
     if (text != NULL) return weir_prompt_from_text(ids, engine, text, error);
-    return file != NULL ? from_text_file(ids, engine, file, error) : weir_prompt_from_file(ids, NULL, engine, messages, error);
+    if (file != NULL) return from_text_file(ids, engine, file, error);
+    return messages != NULL ? weir_prompt_from_file(ids, NULL, engine, messages, error)
+                            : from_input(ids, engine, error);
 }

@@ -16,9 +16,18 @@ WEIR_MUST_CHECK weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text,
                                                const weir_chat_template *chat, const json_t *messages, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat,
                                                       weir_error *error);
+/* A user's turn behind the ids that are there, and the beginning of its answer. */
+WEIR_MUST_CHECK weir_status weir_prompt_add_question(weir_ids *ids, const weir_engine *engine,
+                                                     const char *question, weir_error *error);
+/* A chat without the beginning of an answer, so that a question may follow; `path` as below. */
+WEIR_MUST_CHECK weir_status weir_prompt_conversation(weir_ids *ids, const weir_engine *engine,
+                                                     const char *path, weir_error *error);
 /* `path` may be a pipe, or "-" for standard input. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path,
                                                   weir_error *error);
-/* One of the options prompt, file, tokens and messages. */
+/* EINVAL unless one of the options prompt, file, tokens and messages is given, or none and standard
+ * input is no terminal. */
+WEIR_MUST_CHECK weir_status weir_prompt_check(const weir_arguments *arguments, weir_error *error);
+/* From that option, or from standard input. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments,
                                                        weir_error *error);

@@ -47,8 +47,9 @@ static int measure(const weir_engine *engine, const weir_policy_bench_options *o
                      weir_engine_plan_of(engine)->model, (int)options->depth, (long long)options->budget, (int)options->n_pairs,
                      (int)options->n_tokens, "policy", "speed ratio (min..max)", "plain t/s", "t/s", "evict ms", "at prompt ms", "rows",
                      "memory MB", "GB/s");
+    weir_stop_on_interrupt();
     const weir_status status = weir_policy_bench_run(&report, engine, options, as_json ? NULL : print_row, &error);
-    if (status != WEIR_OK) return weir_fail(status, &error);
+    if (status != WEIR_OK) return weir_end(status, &error);
     if (as_json) return weir_print_json(report_json(&report, engine, options));
     (void)printf("medians over the pairs; evict ms: per token, part of its time; at prompt ms: scoring and cutting the prompt, once; "
                  "memory MB: of the "

@@ -1,6 +1,5 @@
 /* engine/cli/run_calibrate.c - weir calibrate: statistics of a model's queries over a text, for policies that judge keys by them. */
 #include <stdio.h>
-#include <unistd.h>
 
 #include "engine/cli/evaluate.h"
 #include "engine/cli/open.h"
@@ -26,17 +25,11 @@ static void add(void *user, int64_t kv_layer, const float *queries, int32_t n_ro
     if (layer == 0) r->n_queries += n_rows;
 }
 
-static void show_progress(size_t done, size_t total, bool shows)
-{
-    if (shows) (void)fprintf(stderr, "\rcalibrate %zu of %zu windows%s", done, total, done == total ? "\n" : "");
-}
-
 /* Every whole window of the text, each from an empty state. */
 static weir_status read_windows(run *r, const weir_engine *engine, const weir_ids *ids, int32_t window, weir_error *error)
 {
     weir_runner *const runner = weir_engine_runner(engine);
     const size_t       n = ids->count / (size_t)window;
-    const bool         shows = isatty(STDERR_FILENO) != 0;
     weir_sequence      sequence = { 0 };
     if (n == 0)
         return weir_error_set(error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d; lower --window", ids->count,
@@ -44,14 +37,19 @@ static weir_status read_windows(run *r, const weir_engine *engine, const weir_id
     weir_status status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
                                             weir_model_recurrent_bytes(weir_engine_model(engine)), error);
     if (status == WEIR_OK) status = weir_runner_show_queries(runner, add, r, error);
+    weir_progress_begin("calibrating", "windows", (int64_t)n);
     for (size_t i = 0; status == WEIR_OK && i < n; i++) {
+        status = weir_progress_step((int64_t)i, error);
+        if (status != WEIR_OK) break;
         weir_sequence_clear(&sequence);
         status = weir_evaluate(runner, &sequence,
                                &(weir_evaluation){ .tokens = ids->data + i * (size_t)window, .n_tokens = window, .decode_from = INT32_MAX },
                                error);
-        show_progress(i + 1, n, shows);
     }
-    if (weir_runner_show_queries(runner, NULL, NULL, error) != WEIR_OK) status = error->code;
+    weir_progress_end();
+    weir_error late;
+    if (weir_runner_show_queries(runner, NULL, NULL, &late) != WEIR_OK && status == WEIR_OK)
+        status = weir_error_set(error, late.code, "%s", late.text);
     weir_sequence_close(&sequence);
     return status;
 }
@@ -85,11 +83,12 @@ int weir_run_calibrate(const weir_arguments *arguments)
     const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
     run               r = { .policy = weir_engine_policy(engine) };
+    weir_stop_on_interrupt();
     const weir_status status = calibrate(&r, engine, arguments, window, &error);
     if (status == WEIR_OK)
         (void)printf("%s: %lld queries of each head, %lld layers, %lld heads; use it with --policy triattention --calibration %s\n",
                      weir_argument(arguments, "out"), (long long)r.n_queries, (long long)r.policy->shape.n_layers,
                      (long long)r.policy->shape.n_heads, weir_argument(arguments, "out"));
     weir_engine_close(engine);
-    return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+    return weir_end(status, &error);
 }

@@ -25,7 +25,9 @@ static weir_status ingest(document *d, weir_error *error)
     weir_state_info     info;
     bool                is_new;
     const weir_document wish = { .tokens = d->ids.data, .n_tokens = (int32_t)d->ids.count, .label = d->label, .metadata = d->metadata };
-    WEIR_TRY(weir_documents_ingest(&d->documents, &wish, &info, &is_new, error));
+    const weir_status status = weir_documents_ingest(&d->documents, &wish, &info, &is_new, error);
+    weir_progress_pause();
+    if (status != WEIR_OK) return status;
     return weir_db_print_state(&info, is_new ? "added" : "there already:");
 }
 
@@ -34,7 +36,11 @@ static weir_status ingest_one(document *d, const weir_arguments *arguments, weir
     d->label = weir_argument(arguments, "label");
     d->metadata = weir_argument(arguments, "metadata");
     if (d->label == NULL) return weir_error_set(error, WEIR_EINVAL, "give the document a --label, or many of them with --documents");
-    WEIR_TRY(weir_prompt_from_arguments(&d->ids, d->engine, arguments, error));
+    const char *const messages = weir_argument(arguments, "messages");
+    WEIR_TRY(weir_prompt_check(arguments, error));
+    WEIR_TRY(messages != NULL ? weir_prompt_conversation(&d->ids, d->engine, messages, error)
+                              : weir_prompt_from_arguments(&d->ids, d->engine, arguments, error));
+    weir_progress_begin("computing the document", "", 0);
     return ingest(d, error);
 }
 
@@ -74,11 +80,18 @@ static weir_status ingest_lines(document *d, const char *path, weir_error *error
     weir_buffer text = { 0 };
     size_t      n = 0, n_bad = 0;
     weir_status status = weir_file_read_input(&text, path, MOST, error);
+    size_t      n_lines = 0;
+    for (size_t i = 0; status == WEIR_OK && i < text.size; i++)
+        n_lines += i + 1 == text.size || text.data[i] == '\n';
+    weir_progress_begin("ingesting", "documents", (int64_t)n_lines);
     for (const char *line = text.data; status == WEIR_OK && line != NULL && *line != '\0';) {
         const size_t length = strcspn(line, "\n");
         char         name[64];
+        weir_db_count_taken((int64_t)n);
         (void)snprintf(name, sizeof name, "line %zu", ++n);
-        if (strspn(line, " \t\r") < length) status = ingest_line(d, line, length, error);
+        status = weir_progress_step((int64_t)n - 1, error);
+        if (status == WEIR_OK && strspn(line, " \t\r") < length)
+            status = ingest_line(d, line, length, error);
         if (is_of_document(status)) {
             weir_log(WEIR_LOG_WARNING, "%s: %s", name, error->text);
             n_bad++;
@@ -105,8 +118,10 @@ int weir_run_db_ingest(const weir_arguments *arguments)
     weir_ids_free(&d.ids);
     weir_states_close(d.documents.states);
     weir_engine_close(engine);
-    if (weir_interrupted) return 130;
-    return status == WEIR_OK ? WEIR_EXIT_OK : weir_db_fail(status, &error);
+    weir_progress_end();
+    if (status == WEIR_OK) return WEIR_EXIT_OK;
+    const int failed = weir_db_fail(status, &error);
+    return weir_interrupted ? WEIR_EXIT_INTERRUPTED : failed;
 }
 
 /* ---- query ------------------------------------------------------------------------------------------------------------------ */
@@ -157,16 +172,33 @@ static weir_status find(question *q, weir_error *error)
     return weir_states_find(q->documents.states, name, &q->hits[0].info, error);
 }
 
-/* The document, then the question. */
-static weir_status make_prompt(weir_ids *ids, const question *q, const weir_beginning *beginning, weir_error *error)
+/* As a turn of a conversation, where the model has a template for it and nothing else is wanted. */
+static bool is_chat(const question *q)
+{
+    return weir_engine_chat(q->engine) != NULL && !weir_argument_given(q->arguments, "no-chat") &&
+           !weir_argument_given(q->arguments, "plain");
+}
+
+static weir_status add_question(weir_ids *ids, const question *q, weir_error *error)
 {
     weir_buffer text = { 0 };
     const bool  is_plain = weir_argument_given(q->arguments, "plain");
+    if (is_chat(q)) return weir_prompt_add_question(ids, q->engine, q->text, error);
     weir_status status = weir_buffer_format(&text, is_plain ? "%s" : "\n\nQuestion: %s\nAnswer:", q->text);
-    for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++) status = weir_ids_add(ids, beginning->tokens[i]);
     if (status == WEIR_OK) status = encode(ids, q, text.data, false, error);
     weir_buffer_free(&text);
     return status;
+}
+
+/* The document, then the question. */
+static weir_status make_prompt(weir_ids *ids, const question *q, const weir_beginning *beginning,
+                               weir_error *error)
+{
+    weir_status status = WEIR_OK;
+    for (int32_t i = 0; i < beginning->n_tokens && status == WEIR_OK; i++)
+        status = weir_ids_add(ids, beginning->tokens[i]);
+    if (status != WEIR_OK) return weir_error_set(error, status, "no memory for the prompt");
+    return add_question(ids, q, error);
 }
 
 static int print_hits(const question *q)

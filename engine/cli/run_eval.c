@@ -55,9 +55,10 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
     if (config.model.context == 0 && !is_stream) config.model.context = window;
     const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
+    weir_stop_on_interrupt();
     const weir_status status = weir_eval_perplexity(&result, engine, weir_argument(arguments, "text"), window, 0, &error);
     weir_engine_close(engine);
-    if (status != WEIR_OK) return weir_fail(status, &error);
+    if (status != WEIR_OK) return weir_end(status, &error);
     if (weir_argument_given(arguments, "json")) return weir_print_json(perplexity_json(&result, &config, by_position));
     print_perplexity(&result, by_position);
     return WEIR_EXIT_OK;
@@ -107,12 +108,13 @@ int weir_run_eval_retrieval(const weir_arguments *arguments)
     weir_retrieval result = { 0 };
     int            code = weir_open(&engine, &arguments->config, WEIR_USE_SERVICE);
     if (code != WEIR_EXIT_OK) return code;
+    weir_stop_on_interrupt();
     weir_status status =
         weir_eval_retrieval(&result, engine, weir_argument(arguments, "items"), (int32_t)weir_argument_int(arguments, "limit", 0), &error);
     const char *const plot = weir_argument(arguments, "svg");
     if (status == WEIR_OK && plot != NULL) status = weir_retrieval_plot(&result, plot, &error);
     if (status != WEIR_OK)
-        code = weir_fail(status, &error);
+        code = weir_end(status, &error);
     else if (weir_argument_given(arguments, "json"))
         code = weir_print_json(retrieval_json(&result, &arguments->config));
     else

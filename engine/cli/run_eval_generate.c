@@ -2,7 +2,6 @@
  * weir eval constructed: a model that answers questions of its own kind. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/base/file.h"
 #include "engine/cli/evaluate.h"
@@ -23,8 +22,7 @@ typedef struct run {
     weir_buffer            out;
     weir_error            *error;
     weir_status            status; /* of the last item taken */
-    int32_t                n_done, n_samples, length;
-    bool                   shows; /* somebody looks */
+    int32_t                n_done, n_samples;
 } run;
 
 static weir_status open_model(run *r, const char *path, weir_error *error)
@@ -73,7 +71,7 @@ static bool take_item(void *user, const weir_eval_item *item)
     if (r->status == WEIR_OK && r->out.size > MOST_BYTES)
         r->status = weir_error_set(r->error, WEIR_EINVAL, "more than %d bytes of items; ask for fewer samples or lengths", (int)MOST_BYTES);
     r->n_done++;
-    if (r->shows) (void)fprintf(stderr, "\r%s, %d tokens: %d of %d\033[K", item->task, (int)r->length, (int)r->n_done, (int)r->n_samples);
+    if (r->status == WEIR_OK) r->status = weir_progress_step(r->n_done, r->error);
     return r->status == WEIR_OK;
 }
 
@@ -81,10 +79,13 @@ static bool take_item(void *user, const weir_eval_item *item)
 static weir_status generate(run *r, const weir_eval_task *task, weir_eval_setting *setting, int32_t length, weir_error *error)
 {
     bool stopped;
-    setting->length = r->length = length;
+    char what[48];
+    setting->length = length;
     r->n_done = 0;
+    (void)snprintf(what, sizeof what, "%.24s, %d tokens", task->name, (int)length);
+    weir_progress_begin(what, "items", r->n_samples);
     const weir_status status = weir_eval_generate(task, setting, &stopped, error);
-    if (r->shows) (void)fputs("\r\033[K", stderr);
+    weir_progress_end();
     return status == WEIR_OK && stopped ? r->status : status;
 }
 
@@ -118,12 +119,13 @@ static weir_status find_task(const weir_eval_task **only, const char *name, weir
 int weir_run_eval_generate(const weir_arguments *arguments)
 {
     weir_error error = { 0 };
-    run r = { .error = &error, .n_samples = (int32_t)weir_argument_int(arguments, "samples", 50), .shows = isatty(STDERR_FILENO) == 1 };
+    run r = { .error = &error, .n_samples = (int32_t)weir_argument_int(arguments, "samples", 50) };
     const weir_eval_counter counter = { .count = count_tokens, .user = &r };
     const weir_eval_task   *only = NULL;
     int64_t                 lengths[WEIR_OPTION_NUMBERS] = { 0 };
     const size_t            n_lengths = weir_argument_numbers(arguments, "length", lengths);
-    weir_status             status = find_task(&only, weir_argument(arguments, "task"), &error);
+    weir_stop_on_interrupt();
+    weir_status status = find_task(&only, weir_argument(arguments, "task"), &error);
     if (status == WEIR_OK) status = open_model(&r, arguments->config.model.path, &error);
     if (status == WEIR_OK) status = open_texts(&r, weir_argument(arguments, "text"), weir_argument(arguments, "questions"), &error);
     if (status == WEIR_OK)
@@ -144,7 +146,7 @@ int weir_run_eval_generate(const weir_arguments *arguments)
     weir_chat_template_close(r.chat);
     weir_tokenizer_close(r.tokenizer);
     weir_tensor_directory_close(r.directory);
-    return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+    return weir_end(status, &error);
 }
 
 int weir_run_eval_constructed(const weir_arguments *arguments)

@@ -137,20 +137,27 @@ static void print_cell(const weir_matrix_cell *cell, int32_t done, int32_t n)
     (void)fflush(stdout);
 }
 
+static int stopped(int32_t done, int32_t n, weir_error *error)
+{
+    return weir_end(
+        weir_error_set(error, WEIR_ECANCELED,
+                       "interrupted after %d of %d cells; the same command goes on from here",
+                       (int)done, (int)n),
+        error);
+}
+
 static int run_cells(weir_matrix *matrix, const run *r, const char *source, weir_error *error)
 {
-    weir_catch_interrupts();
+    weir_stop_on_interrupt();
     for (int32_t i = 0; i < matrix->n; i++) {
         if (matrix->cells[i].result == NULL) {
             weir_status status = run_cell(&matrix->cells[i], r, source, error);
             if (status == WEIR_OK) status = weir_matrix_save(matrix, error);
-            if (status != WEIR_OK) return weir_fail(status, error);
+            if (status == WEIR_ECANCELED) return stopped(i, matrix->n, error);
+            if (status != WEIR_OK) return weir_end(status, error);
         }
         print_cell(&matrix->cells[i], i + 1, matrix->n);
-        if (weir_interrupted) {
-            (void)fprintf(stderr, "stopped; the same command goes on from here\n");
-            return WEIR_EXIT_FAILED;
-        }
+        if (weir_interrupted && i + 1 < matrix->n) return stopped(i + 1, matrix->n, error);
     }
     const weir_status status = weir_matrix_finish(matrix, error);
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, error);

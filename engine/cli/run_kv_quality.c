@@ -190,7 +190,7 @@ static int count_answers(format_row *row, const item_files *files, const weir_co
         weir_retrieval_free(&result);
     }
     weir_engine_close(engine);
-    return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+    return weir_end(status, &error);
 }
 
 /* Questions come after the texts, so that one engine is open at a time. */
@@ -237,9 +237,10 @@ static int run_table(table *t, const weir_arguments *arguments)
     if (config.model.context == 0) config.model.context = window;
     int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
+    weir_stop_on_interrupt();
     status = run_texts(t, engine, arguments, window, !as_json && t->files.n == 0, &error);
     weir_engine_close(engine);
-    if (status != WEIR_OK) return weir_fail(status, &error);
+    if (status != WEIR_OK) return weir_end(status, &error);
     code = run_items(t, &arguments->config, !as_json);
     return code == WEIR_EXIT_OK ? print_end(t, window, as_json) : code;
 }

@@ -142,8 +142,9 @@ static int run_bench(const weir_engine *engine, const weir_arguments *arguments,
         if (tier != NULL) (void)printf("    %4s MB %4s GB/s   of %4s", tier, tier, tier);
         (void)printf("\n");
     }
+    weir_stop_on_interrupt();
     const weir_status status = weir_bench_run(&report, engine, options, as_json ? NULL : tier != NULL ? print_cold_row : print_row, &error);
-    if (status != WEIR_OK) return weir_fail(status, &error);
+    if (status != WEIR_OK) return weir_end(status, &error);
     if (as_json) return weir_print_json(report_json(&report, engine, options, load_seconds));
     (void)printf("peak memory %.1f MB, KV pool %.1f MB, machine load before %.2f; medians of %d; GB/s is the read bandwidth measured "
                  "beside each row\n",

@@ -114,7 +114,11 @@ static weir_status add_model(request *r, const weir_config *config, weir_error *
 {
     weir_model_facts         facts;
     weir_report_shape *const shape = &r->shapes[r->report.n_shapes];
-    WEIR_TRY(weir_engine_describe(&facts, &(weir_engine_options){ .config = config }, error));
+    /* As `weir plan` counts: of a server. */
+    const weir_engine_options options = { .config = config,
+                                          .with_service = true,
+                                          .with_server = true };
+    WEIR_TRY(weir_engine_describe(&facts, &options, error));
     *shape = (weir_report_shape){ .parameters = facts.parameters,
                                   .context = facts.trained_context,
                                   .n_layers = facts.n_layers,

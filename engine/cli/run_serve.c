@@ -72,7 +72,9 @@ static void announce(const weir_config *config, const weir_engine *engine, int p
                  (double)weir_plan_device_total(plan) / mib, (double)plan->device_cap / mib);
     else if (strcmp(config->kernels.device, "auto") == 0)
         weir_log(WEIR_LOG_INFO, "computing on the CPU: %s", plan->device_why);
-    weir_log(WEIR_LOG_INFO, "listening on http://%s:%d (OpenAI API under /v1, chat page at /)", config->server.host, port);
+    char url[WEIR_URL];
+    weir_url(url, config->server.host, port);
+    weir_log(WEIR_LOG_INFO, "listening on %s (OpenAI API under /v1, chat page at /)", url);
 }
 
 /* Signals write to a pipe, so that any thread may take them. Until the server listens they keep their default: the process ends. */

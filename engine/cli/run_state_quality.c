@@ -69,9 +69,10 @@ int weir_run_eval_state_quality(const weir_arguments *arguments)
     if (config.model.context == 0) config.model.context = task.window;
     int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
+    weir_stop_on_interrupt();
     const weir_status status = measure(&t, engine, arguments, &task, &error);
     weir_engine_close(engine);
-    if (status != WEIR_OK) return weir_fail(status, &error);
+    if (status != WEIR_OK) return weir_end(status, &error);
     if (weir_argument_given(arguments, "json")) return weir_print_json(table_json(&t, &task));
     print_table(&t, &task);
     return WEIR_EXIT_OK;

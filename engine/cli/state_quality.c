@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cli/progress.h"
 #include "engine/cli/quality.h"
 #include "engine/kv/coda_state.h"
 #include "engine/schedule/runner.h"
@@ -116,7 +117,12 @@ static weir_status run(comparison *c, const weir_engine *engine, const weir_stat
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the logits of a block of %d rows", (int)c->block);
     WEIR_TRY(weir_quality_open(&c->sum, n_windows * (task->window - task->before), engine, error));
     WEIR_TRY(open_sequences(c, engine, error));
-    for (int64_t i = 0; i < n_windows; i++) WEIR_TRY(compare_window(c, task->text->data + i * task->window, task, error));
+    weir_progress_begin("comparing states", "windows", n_windows);
+    for (int64_t i = 0; i < n_windows; i++) {
+        WEIR_TRY(weir_progress_step(i, error));
+        WEIR_TRY(compare_window(c, task->text->data + i * task->window, task, error));
+    }
+    weir_progress_end();
     return WEIR_OK;
 }
 

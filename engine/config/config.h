@@ -93,6 +93,10 @@ WEIR_MUST_CHECK weir_status weir_config_parse(weir_config *config, const char *t
 /* "kv.policy.name=full"; values as in TOML, quotes optional. */
 WEIR_MUST_CHECK weir_status weir_config_set(weir_config *config, const char *assignment, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_config_set_key(weir_config *config, const char *path, const char *value, weir_error *error);
+/* "~" and "~/..." with $HOME before them, other paths as they are. ECONFIG: HOME is not set, or the
+ * path is too long. */
+WEIR_MUST_CHECK weir_status weir_config_path(char *out, size_t room, const char *path,
+                                             weir_error *error);
 /* Relations between keys (ranges of single keys are checked when they are set). */
 WEIR_MUST_CHECK weir_status weir_config_check(const weir_config *config, weir_error *error);
 /* All keys with type, default and help, as --help-config prints them: a TOML file that holds the defaults. */

@@ -9,6 +9,7 @@
 #define FIELD_FLOAT(field) field
 #define FIELD_BOOL(field) field
 #define FIELD_TEXT(field) field
+#define FIELD_PATH(field) field
 #define FIELD_SECRET(field) field
 #define FIELD_SIZE(field) field
 #define FIELD_DURATION(field) field##_ms
@@ -36,6 +37,7 @@ static const weir_key keys[] = {
 #define POINTER_FLOAT double *
 #define POINTER_BOOL bool *
 #define POINTER_TEXT weir_config_text *
+#define POINTER_PATH weir_config_text *
 #define POINTER_SECRET weir_config_text *
 #define POINTER_SIZE int64_t *
 #define POINTER_DURATION int64_t *
@@ -110,7 +112,8 @@ const char *weir_key_type_text(weir_key_type type)
     case WEIR_KEY_BOOL: return "true or false";
     case WEIR_KEY_TEXT:
     case WEIR_KEY_SECRET: return "a text";
-    case WEIR_KEY_SIZE: return "a size such as \"512MiB\" or \"6GiB\"";
+    case WEIR_KEY_PATH: return "a path";
+    case WEIR_KEY_SIZE: return "a size such as \"512MiB\" or \"6G\"";
     case WEIR_KEY_DURATION: return "a duration such as \"500ms\" or \"30s\"";
     case WEIR_KEY_CHOICE: return "one of";
     case WEIR_KEY_PAIR: return "one or two (K/V) of";

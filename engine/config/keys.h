@@ -12,6 +12,7 @@ typedef enum weir_key_type {
     WEIR_KEY_FLOAT,
     WEIR_KEY_BOOL,
     WEIR_KEY_TEXT,
+    WEIR_KEY_PATH,
     WEIR_KEY_SECRET,
     WEIR_KEY_SIZE,
     WEIR_KEY_DURATION,
@@ -45,7 +46,11 @@ WEIR_MUST_CHECK weir_status weir_key_assign_text(const weir_key *key, const char
 /* The value as TOML: 8080, "6GiB", "f16". Not for sections and PINS. */
 WEIR_MUST_CHECK weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_buffer *out);
 
-/* "6GiB" -> bytes, "500ms" -> milliseconds. `problem` says what is wrong with the text. */
+/* key->min or key->max: whole, with its unit. */
+enum { WEIR_KEY_LIMIT = 40 };
+void weir_key_limit(char out[WEIR_KEY_LIMIT], const weir_key *key, double limit);
+
+/* "6GiB", "6G" -> bytes, "500ms" -> milliseconds. `problem` says what is wrong with the text. */
 bool weir_parse_size(const char *text, int64_t *bytes, const char **problem);
 bool weir_parse_duration(const char *text, int64_t *milliseconds, const char **problem);
 

@@ -46,6 +46,15 @@ static const char *last_part(const char *path)
 
 static bool limits_matter(const weir_key *key) { return key->type == WEIR_KEY_INT || key->type == WEIR_KEY_FLOAT; }
 
+static weir_status describe_limits(const weir_key *key, weir_buffer *out)
+{
+    char low[WEIR_KEY_LIMIT], high[WEIR_KEY_LIMIT];
+    weir_key_limit(low, key, key->min);
+    weir_key_limit(high, key, key->max);
+    return weir_buffer_format(out, "# %s, %s to %s\n",
+                              key->type == WEIR_KEY_INT ? "Integer" : "Number", low, high);
+}
+
 static weir_status describe_key(const weir_key *key, const weir_config *defaults, weir_buffer *out)
 {
     WEIR_TRY(comment(out, key->help));
@@ -55,7 +64,7 @@ static weir_status describe_key(const weir_key *key, const weir_config *defaults
     else if (key->type == WEIR_KEY_PAIR)
         WEIR_TRY(comment_words(out, "One or two (K/V) of:", key->allowed));
     else if (limits_matter(key))
-        WEIR_TRY(weir_buffer_format(out, "# %s, %.15g to %.15g\n", key->type == WEIR_KEY_INT ? "Integer" : "Number", key->min, key->max));
+        WEIR_TRY(describe_limits(key, out));
     WEIR_TRY(weir_buffer_format(out, "%s = ", last_part(key->path)));
     WEIR_TRY(weir_key_value(key, defaults, out));
     return weir_buffer_text(out, "\n\n");
@@ -68,9 +77,13 @@ weir_status weir_config_describe(weir_buffer *out)
     weir_config_default(defaults);
     size_t                n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
-    weir_status           status =
-        weir_buffer_text(out, "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too (\"30s\").\n"
-                              "# Any key can be given on the command line: --set server.port=8081\n\n");
+    weir_status           status = weir_buffer_text(
+        out, "# Every key and its default. Sizes are texts with a unit (\"512MiB\"), durations too "
+                       "(\"30s\").\n"
+                       "# K, M, G and T are short for KiB, MiB, GiB and TiB: \"4G\" is 4 x 1024 x 1024 x "
+                       "1024 bytes.\n"
+                       "# \"~/\" at the start of a path is the home folder.\n"
+                       "# Any key can be given on the command line: --set server.port=8081\n\n");
     for (size_t i = 0; i < n_keys && status == WEIR_OK; i++) {
         if (keys[i].type != WEIR_KEY_SECTION) {
             status = describe_key(&keys[i], defaults, out);

@@ -14,8 +14,24 @@ typedef struct unit {
 } unit;
 
 static const unit size_units[] = {
-    { "B", 1 },     { "KiB", 1 << 10 }, { "MiB", 1 << 20 },   { "GiB", 1 << 30 },      { "TiB", (int64_t)1 << 40 },
-    { "kB", 1000 }, { "MB", 1000000 },  { "GB", 1000000000 }, { "TB", 1000000000000 },
+    { "B", 1 },
+    { "KiB", 1 << 10 },
+    { "MiB", 1 << 20 },
+    { "GiB", 1 << 30 },
+    { "TiB", (int64_t)1 << 40 },
+    { "kB", 1000 },
+    { "MB", 1000000 },
+    { "GB", 1000000000 },
+    { "TB", 1000000000000 },
+    /* as llama.cpp and docker read them */
+    { "k", 1 << 10 },
+    { "m", 1 << 20 },
+    { "g", 1 << 30 },
+    { "t", (int64_t)1 << 40 },
+    { "K", 1 << 10 },
+    { "M", 1 << 20 },
+    { "G", 1 << 30 },
+    { "T", (int64_t)1 << 40 },
 };
 static const unit duration_units[] = { { "ms", 1 }, { "s", 1000 }, { "min", 60000 }, { "h", 3600000 } };
 enum { N_SIZE_UNITS = sizeof size_units / sizeof size_units[0], N_DURATION_UNITS = sizeof duration_units / sizeof duration_units[0] };
@@ -42,7 +58,10 @@ static bool parse_quantity(const char *text, const unit *units, size_t n_units, 
 
 bool weir_parse_size(const char *text, int64_t *bytes, const char **problem)
 {
-    return parse_quantity(text, size_units, N_SIZE_UNITS, "needs a unit: B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", bytes, problem);
+    return parse_quantity(
+        text, size_units, N_SIZE_UNITS,
+        "needs a unit: B, KiB, MiB, GiB, TiB (short: K, M, G, T), kB, MB, GB or TB", bytes,
+        problem);
 }
 
 bool weir_parse_duration(const char *text, int64_t *milliseconds, const char **problem)
@@ -72,12 +91,15 @@ static void format_float(char *out, size_t size, double value)
     if (strpbrk(out, ".en") == NULL) (void)strncat(out, ".0", size - strlen(out) - 1);
 }
 
-static void format_limit(char *out, size_t size, const weir_key *key, double limit)
+void weir_key_limit(char out[WEIR_KEY_LIMIT], const weir_key *key, double limit)
 {
+    const size_t size = WEIR_KEY_LIMIT;
     if (key->type == WEIR_KEY_SIZE)
         format_quantity(out, size, (int64_t)limit, size_units, 5);
     else if (key->type == WEIR_KEY_DURATION)
         format_quantity(out, size, (int64_t)limit, duration_units, N_DURATION_UNITS);
+    else if (key->type == WEIR_KEY_INT)
+        (void)snprintf(out, size, "%" PRId64, (int64_t)limit);
     else
         (void)snprintf(out, size, "%.15g", limit);
 }
@@ -85,9 +107,9 @@ static void format_limit(char *out, size_t size, const weir_key *key, double lim
 static weir_status check_range(const weir_key *key, double value, weir_error *error)
 {
     if (value >= key->min && value <= key->max) return WEIR_OK;
-    char low[40], high[40];
-    format_limit(low, sizeof low, key, key->min);
-    format_limit(high, sizeof high, key, key->max);
+    char low[WEIR_KEY_LIMIT], high[WEIR_KEY_LIMIT];
+    weir_key_limit(low, key, key->min);
+    weir_key_limit(high, key, key->max);
     return weir_error_set(error, WEIR_ECONFIG, "%s must lie between %s and %s", key->path, low, high);
 }
 
@@ -196,6 +218,33 @@ static weir_status set_pin(const weir_key *key, const char *op, weir_config *con
     return weir_error_set(error, WEIR_ECONFIG, "%s: more than %d pins", key->path, WEIR_CONFIG_PINS);
 }
 
+weir_status weir_config_path(char *out, size_t room, const char *path, weir_error *error)
+{
+    const bool        is_home = path[0] == '~' && (path[1] == '\0' || path[1] == '/');
+    const char *const home = is_home ? getenv("HOME") : "";
+    if (home == NULL || (is_home && home[0] == '\0'))
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "\"%.300s\": HOME is not set; write the whole path", path);
+    const int n = snprintf(out, room, "%s%s", home, is_home ? path + 1 : path);
+    if (n >= 0 && (size_t)n < room) return WEIR_OK;
+    return weir_error_set(error, WEIR_ECONFIG, "\"%.300s\": the path is longer than %zu bytes",
+                          path, room - 1);
+}
+
+static weir_status set_path(const weir_key *key, weir_config *config, const char *value,
+                            weir_error *error)
+{
+    char path[WEIR_CONFIG_TEXT];
+    WEIR_TRY(check_characters(key->path, value, strlen(value), sizeof path, error));
+    const weir_status status = weir_config_path(path, sizeof path, value, error);
+    if (status != WEIR_OK)
+        return error != NULL ? weir_error_prefix(error, status, "%s", key->path) : status;
+    WEIR_TRY(check_characters(key->path, path, strlen(path), sizeof path,
+                              error)); /* HOME may hold anything */
+    memcpy(field_of(key, config), path, strlen(path) + 1);
+    return WEIR_OK;
+}
+
 /* A value that is text in TOML. */
 static weir_status set_text(const weir_key *key, const char *member, weir_config *config, const char *value, size_t length,
                             weir_error *error)
@@ -210,6 +259,7 @@ static weir_status set_text(const weir_key *key, const char *member, weir_config
             return weir_error_set(error, WEIR_ECONFIG, "%s = \"%.60s\": %s", key->path, value, problem);
         return set_int(key, config, number, error);
     case WEIR_KEY_PINS: return set_pin(key, member, config, value, error);
+    case WEIR_KEY_PATH: return set_path(key, config, value, error);
     case WEIR_KEY_CHOICE:
         if (!is_word_of(key->allowed, value)) return refuse_word(key, value, error);
         break;
@@ -293,6 +343,7 @@ weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_
     case WEIR_KEY_DURATION: format_quantity(number, sizeof number, *(const int64_t *)field, duration_units, N_DURATION_UNITS); break;
     case WEIR_KEY_SECRET: return weir_buffer_text(out, *(const char *)field == '\0' ? "\"\"" : "\"********\"");
     case WEIR_KEY_TEXT:
+    case WEIR_KEY_PATH:
     case WEIR_KEY_CHOICE:
     case WEIR_KEY_PAIR:
         WEIR_TRY(weir_buffer_text(out, "\""));

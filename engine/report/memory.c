@@ -157,12 +157,21 @@ int64_t weir_report_max_context(const weir_report_assumptions *a, const weir_rep
 
 /* ---- prefill ------------------------------------------------------------------------------------------------------ */
 
+/* A model file's steps are planned ones, whose logits are those of every sequence. */
+static double step_of(const weir_report_assumptions *a, const weir_report_shape *shape,
+                      int64_t rows)
+{
+    if (shape->activation_bytes == 0) return (double)weir_report_step_activations(shape, rows, 1);
+    return (double)shape->activation_bytes +
+           (double)(rows - a->chunk) * (double)shape->activation_row_bytes;
+}
+
 weir_report_prefill weir_report_prefill_of(const weir_report_assumptions *a, const weir_report_shape *shape, int64_t tokens)
 {
     const int64_t chunk = a->chunk < tokens ? a->chunk : tokens;
     const double  row = (double)tokens * sizeof(float);
     return (weir_report_prefill){ .scores_whole = (double)tokens * row,
                                   .scores_chunked = (double)chunk * row,
-                                  .activations_whole = (double)weir_report_step_activations(shape, tokens, 1),
-                                  .activations_chunked = (double)weir_report_step_activations(shape, chunk, 1) };
+                                  .activations_whole = step_of(a, shape, tokens),
+                                  .activations_chunked = step_of(a, shape, chunk) };
 }

@@ -28,8 +28,9 @@ typedef struct weir_report_shape {
     int64_t d_model, d_ffn, n_vocab;
     int64_t n_dense_layers, n_experts, n_experts_used, d_expert; /* routed experts of SwiGLU from layer n_dense_layers on; 0: none */
     int64_t recurrent_bytes;       /* per sequence                                                                         */
-    int64_t activation_row_bytes;  /* of a step, per row; 0: from the widths of attention and FFN                         */
-    int64_t weight_bytes, activation_bytes; /* as an engine holds them; 0: from the assumptions                            */
+    int64_t activation_row_bytes; /* of a step, per row; 0: from the widths of attention and FFN */
+    /* As an engine holds them, activations for the chunk of the assumptions; 0: from those. */
+    int64_t weight_bytes, activation_bytes;
     bool    tied;                  /* the embedding is the output matrix, too                                              */
     char    kv_format[112];        /* what an engine is configured for: formats may differ by layer and place; "": none is  */
     int64_t kv_per_token, kv_per_sink, sink_tokens; /* its bytes of a token, and of each of the first sink_tokens           */

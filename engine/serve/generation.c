@@ -337,14 +337,20 @@ void weir_generation_log(const weir_generation *g, weir_buffer *line)
     for (size_t i = 0; i < g->n_choices; i++) n_answer += g->answers[i].n_tokens;
     const double  first_ms = g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
     const int32_t gaps = n_answer / (int32_t)g->n_choices - 1;
-    const double  inter_ms = gaps > 0 ? (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps : -1;
-    const char   *finish = g->exchange->gone ? "cancelled" : g->failure.status != 0 ? "error" : weir_answer_reason(&g->answers[0]);
+    const char   *finish = g->exchange->gone        ? "cancelled"
+                           : g->failure.status != 0 ? "error"
+                                                    : weir_answer_reason(&g->answers[0]);
     (void)!weir_buffer_format(line,
-                              ",\"tokens_truncated\":%d,\"tokens_in\":%d,\"tokens_cached\":%d,\"tokens_matched\":%d,\"reuse\":\"%s\","
-                              "\"tokens_out\":%d,\"ttft_ms\":%.3f,"
-                              "\"itl_ms\":%.3f,\"finish\":\"%s\"",
-                              (int)weir_generation_truncated(g), usage.n_prompt, usage.n_cached, usage.n_matched,
-                              usage.reuse != NULL ? usage.reuse : "not begun", n_answer, first_ms, inter_ms, finish);
+                              ",\"tokens_truncated\":%d,\"tokens_in\":%d,\"tokens_cached\":%d,"
+                              "\"tokens_matched\":%d,\"reuse\":\"%s\",\"tokens_out\":%d,"
+                              "\"ttft_ms\":%.3f",
+                              (int)weir_generation_truncated(g), usage.n_prompt, usage.n_cached,
+                              usage.n_matched, usage.reuse != NULL ? usage.reuse : "not begun",
+                              n_answer, first_ms);
+    if (gaps > 0) /* one token has no next one */
+        (void)!weir_buffer_format(line, ",\"itl_ms\":%.3f",
+                                  (double)(g->last_token_ns - g->first_token_ns) * 1e-6 / gaps);
+    (void)!weir_buffer_format(line, ",\"finish\":\"%s\"", finish);
 }
 
 weir_usage weir_generation_usage(const weir_generation *g)

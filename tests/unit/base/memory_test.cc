@@ -151,6 +151,20 @@ class Machine : public testing::Test {
 
 TEST_F(Machine, AvailableMemoryWithoutGroups) { EXPECT_EQ(left(), machine); }
 
+TEST_F(Machine, TheWholeIsTheMachineOrTheSmallestLimitOfAGroup)
+{
+    const auto whole = [&] { return weir_machine_memory_total(root_.c_str()); };
+    EXPECT_EQ(whole(), size_t{ 9000000 } * 1024);
+    write("/proc/self/cgroup", "0::/a/b\n");
+    group("/a/b", "max", "5000");
+    EXPECT_EQ(whole(), size_t{ 9000000 } * 1024);
+    group("/a", "700000", "600000");
+    EXPECT_EQ(whole(), 700000u) << "what is used counts as well";
+    write("/proc/self/cgroup", "");
+    write("/proc/meminfo", "");
+    EXPECT_EQ(whole(), SIZE_MAX);
+}
+
 TEST_F(Machine, NothingKnownIsSmall)
 {
     write("/proc/meminfo", "");

@@ -161,6 +161,43 @@ TEST(Options, OwnValues)
     EXPECT_EQ(Line("generate", { "--prompt", "x", "--" }).status, WEIR_OK);
 }
 
+TEST(Options, AWordIsThePromptWhereTheCommandTakesOne)
+{
+    EXPECT_STREQ(Line("generate", { "hi" }).text("prompt"), "hi");
+    EXPECT_STREQ(Line("generate", { "-n", "4", "two words", "--json" }).text("prompt"),
+                 "two words");
+    EXPECT_STREQ(Line("generate", { "--", "--prompt" }).text("prompt"), "--prompt");
+    const Line twice("generate", { "one", "two" });
+    EXPECT_EQ(twice.status, WEIR_ECONFIG);
+    EXPECT_TRUE(holds(twice.error.text, "\"two\": the prompt is given already"))
+        << twice.error.text;
+    EXPECT_EQ(Line("generate", { "one", "--prompt", "two" }).status, WEIR_ECONFIG);
+}
+
+TEST(Options, TildeIsTheHomeFolderInFilesAndFolders)
+{
+    const std::string before = getenv("HOME") != nullptr ? getenv("HOME") : "";
+    setenv("HOME", "/home/u", 1);
+    const Line line("eval matrix", { "--out", "~/out", "--items=~/items", "--text", "t", "--model",
+                                     "~/m", "--policies", "~/x" });
+    ASSERT_EQ(line.status, WEIR_OK) << line.error.text;
+    EXPECT_STREQ(line.text("out"), "/home/u/out");
+    EXPECT_STREQ(line.text("items"), "/home/u/items");
+    EXPECT_STREQ(line.text("text"), "t");
+    EXPECT_STREQ(line.text("policies"), "~/x") << "no path";
+    EXPECT_STREQ(line.config().model.path, "/home/u/m");
+    const Line prompt("generate", { "~/is home", "--file", "-" });
+    EXPECT_STREQ(prompt.text("prompt"), "~/is home");
+    EXPECT_STREQ(prompt.text("file"), "-");
+    const std::string name = "~/" + std::string(5000, 'x');
+    const Line        large("eval matrix", { "--out", name.c_str(), "--items", name.c_str() });
+    EXPECT_EQ(large.status, WEIR_ECONFIG);
+    EXPECT_TRUE(holds(large.error.text, "--items")) << large.error.text;
+    unsetenv("HOME");
+    EXPECT_EQ(Line("eval matrix", { "--out", "~/out" }).status, WEIR_ECONFIG);
+    setenv("HOME", before.c_str(), 1);
+}
+
 TEST(Options, MistakesAreNamed)
 {
     const struct {

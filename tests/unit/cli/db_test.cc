@@ -70,7 +70,8 @@ TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
     const auto before = files();
     EXPECT_EQ(before.size(), 4u);
     for (int i = 0; i < 2; i++) { /* a question leaves no trace in the state */
-        o = db("query", { "--question", "How long?", "--state", "bread", "--temperature", "0", "-n", "12", "--json" });
+        o = db("query", { "--question", "How long?", "--state", "bread", "--temperature", "0", "-n",
+                          "12", "--json", "--no-chat" });
         ASSERT_EQ(o.code, 0) << o.err;
         EXPECT_EQ(field(o.out, "state"), "\"bread\"");
         EXPECT_EQ(field(o.out, "similarity"), "none");
@@ -91,6 +92,51 @@ TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_SAYS(o.err, "from state ");
     EXPECT_EQ(files(), before);
+}
+
+const std::string facts =
+    "The pass code of the black boat is 7742. The lucky number of the north warehouse is 6497. "
+    "The price of the museum is 1212.";
+const std::string asked = "What is the lucky number of the north warehouse?";
+
+/* What `weir generate` says to the document and the rendered question as one prompt. */
+TEST_F(Db, QuestionsGoThroughTheChatTemplate)
+{
+    ASSERT_EQ(db("create").code, 0);
+    ASSERT_EQ(db("ingest", { "--label", "Facts", "--prompt", facts }).code, 0);
+    const std::string messages = R"([{"role": "user", "content": ")" + asked + "\"}]";
+    const Outcome     rendered =
+        run({ "render", "--model", demo, "--messages", put("m.json", messages) });
+    ASSERT_EQ(rendered.code, 0) << rendered.err;
+    const Outcome cold =
+        run({ "generate", "--model", demo, "--memory", "1GiB", "--context", "512", "--temperature",
+              "0", "-n", "24", "--json", "--prompt", facts + rendered.out });
+    ASSERT_EQ(cold.code, 0) << cold.err;
+    const Outcome chat = db("query", { "--question", asked, "--state", "facts", "--temperature",
+                                       "0", "-n", "24", "--json" });
+    ASSERT_EQ(chat.code, 0) << chat.err;
+    EXPECT_EQ(field(chat.out, "prompt_tokens"), field(cold.out, "prompt_tokens"));
+    EXPECT_EQ(field(chat.out, "tokens"), field(cold.out, "tokens"));
+    EXPECT_SAYS(field(chat.out, "text"), "6497");
+}
+
+TEST_F(Db, AConversationIsAskedInItsNextTurn)
+{
+    ASSERT_EQ(db("create").code, 0);
+    const std::string turns = R"([{"role": "user", "content": ")" + facts +
+                              R"("}, {"role": "assistant", "content": "Yes."})";
+    ASSERT_EQ(db("ingest", { "--label", "Talk", "--messages", put("talk.json", turns + "]") }).code,
+              0);
+    const std::string whole = turns + R"(, {"role": "user", "content": ")" + asked + "\"}]";
+    const Outcome     cold =
+        run({ "generate", "--model", demo, "--memory", "1GiB", "--context", "512", "--temperature",
+              "0", "-n", "24", "--json", "--messages", put("whole.json", whole) });
+    ASSERT_EQ(cold.code, 0) << cold.err;
+    const Outcome chat = db("query", { "--question", asked, "--state", "talk", "--temperature", "0",
+                                       "-n", "24", "--json" });
+    ASSERT_EQ(chat.code, 0) << chat.err;
+    EXPECT_EQ(field(chat.out, "prompt_tokens"), field(cold.out, "prompt_tokens"));
+    EXPECT_EQ(field(chat.out, "tokens"), field(cold.out, "tokens"));
 }
 
 TEST_F(Db, ManyDocumentsGoOnWhereTheyWere)

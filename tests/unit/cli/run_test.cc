@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/file.h"
+#include "engine/cli/open.h"
 #include "tests/unit/cli/program.h"
 
 namespace {
@@ -105,6 +107,97 @@ TEST_F(Commands, GenerateReadsStandardInput)
     const Outcome piped = run({ "generate", "--model", demo, "--messages", "-", "--max-tokens", "4", "--temperature", "0" });
     EXPECT_EQ(piped.code, 0) << piped.err;
     EXPECT_EQ(piped.out, file.out);
+}
+
+TEST_F(Commands, GenerateTakesAWordOrAPipe)
+{
+    const auto with = [](std::vector<std::string> more) {
+        std::vector<std::string> words = { "generate", "--model",       demo, "-n",
+                                           "4",        "--temperature", "0",  "--json" };
+        words.insert(words.end(), more.begin(), more.end());
+        const Outcome     o = run(words);
+        const std::string tokens = o.out.substr(0, o.out.find(']'));
+        EXPECT_EQ(o.code == 0, tokens.rfind("{\"tokens\":[", 0) == 0) << o.out;
+        return std::pair<std::string, std::string>(tokens, o.err);
+    };
+    const std::string option = with({ "--prompt", "The river" }).first;
+    EXPECT_EQ(with({ "The river" }).first, option);
+    {
+        const Piped input("The river\n");
+        EXPECT_EQ(with({}).first, option) << "less the newline of echo";
+    }
+    {
+        const Piped input("The river\n\n");
+        EXPECT_NE(with({}).first, option) << "one newline, no more";
+    }
+    {
+        const Piped input("\n");
+        EXPECT_SAYS(with({}).second, "standard input is empty; give one of --prompt");
+    }
+    EXPECT_SAYS(with({ "The river", "--tokens", "1" }).second, "give one of --prompt");
+}
+
+/* Ctrl-C comes while the command opens its input, so before the first piece of work. */
+TEST_F(Commands, AnInterruptedEvaluationSaysWhatItDid)
+{
+    const std::string item =
+        R"({"context": "The code is 7.", "questions": [["What is the code?", "7"]]})";
+    std::string text;
+    for (int i = 0; i < 200; i++) text += "One two three " + std::to_string(i) + ". ";
+    const struct {
+        std::vector<std::string> words;
+        const char              *option;
+        std::string              input, says;
+    } cases[] = {
+        { { "eval", "perplexity", "--window", "64" },
+          "--text",
+          text,
+          "interrupted after 0 of 26 windows" },
+        { { "eval", "retrieval" },
+          "--items",
+          item + "\n" + item + "\n",
+          "interrupted after 0 of 2 items" },
+        { { "calibrate", "--out", path("c"), "--window", "64" },
+          "--text",
+          text,
+          "interrupted after 0 of 26 windows" },
+        { { "eval", "kv-quality", "--formats", "q8_0", "--window", "64" },
+          "--text",
+          text,
+          "interrupted after 0 of 26 windows" },
+    };
+    for (const auto &c : cases) {
+        const std::string fifo = path("fifo");
+        ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+        std::thread              writer([&] {
+            std::ofstream out(fifo); /* waits for the reader */
+            kill(getpid(), SIGINT);
+            out << c.input;
+        });
+        std::vector<std::string> words = c.words;
+        words.insert(words.end(), { "--model", demo, c.option, fifo });
+        const Outcome o = run(words);
+        writer.join();
+        std::filesystem::remove(fifo);
+        EXPECT_EQ(o.code, 130) << c.words[1];
+        EXPECT_SAYS(o.err, c.says);
+    }
+    const Outcome after = run({ "eval", "perplexity", "--window", "64", "--model", demo, "--text",
+                                put("t", text), "--quiet" });
+    EXPECT_EQ(after.code, 0) << after.err;
+}
+
+TEST(Url, PutsBracketsAroundIPv6)
+{
+    char url[WEIR_URL];
+    weir_url(url, "127.0.0.1", 8080);
+    EXPECT_STREQ(url, "http://127.0.0.1:8080");
+    weir_url(url, "::1", 80);
+    EXPECT_STREQ(url, "http://[::1]:80");
+    weir_url(url, "[fe80::1]", 80);
+    EXPECT_STREQ(url, "http://[fe80::1]:80");
+    weir_url(url, "localhost", 1);
+    EXPECT_STREQ(url, "http://localhost:1");
 }
 
 TEST_F(Commands, KvQualityIsMeasuredAgainstF32)

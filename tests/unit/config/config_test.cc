@@ -71,7 +71,64 @@ TEST(Config, FileSetsEveryType)
     EXPECT_STREQ(c->kernels.pin[2].op, "");
 }
 
-/* spec/serving.md 5.4, row 64: each with line and column, and nothing of the file is taken. */
+TEST(Config, SizesTakeOneLetterAsPowersOf1024)
+{
+    const struct {
+        const char *text;
+        int64_t     bytes;
+    } cases[] = { { "64k", 64 << 10 },          { "64K", 64 << 10 },
+                  { "512m", 512 << 20 },        { "512M", 512 << 20 },
+                  { "4g", int64_t(4) << 30 },   { "4G", int64_t(4) << 30 },
+                  { "1t", int64_t(1) << 40 },   { "1T", int64_t(1) << 40 },
+                  { "4GiB", int64_t(4) << 30 }, { "4GB", 4000000000 } };
+    for (const auto &c : cases) {
+        Config config;
+        EXPECT_EQ(config.set(std::string("memory.host=") + c.text), WEIR_OK) << config.error.text;
+        EXPECT_EQ(config->memory.host, c.bytes) << c.text;
+    }
+    for (const char *text : { "4", "4x", "4Gi", "4GG", "G", "9999999999T" }) {
+        Config config;
+        EXPECT_EQ(config.set(std::string("memory.host=") + text), WEIR_ECONFIG) << text;
+        EXPECT_EQ(config->memory.host, 0) << text;
+    }
+}
+
+TEST(Config, TildeIsTheHomeFolderInPathsOnly)
+{
+    const std::string before = getenv("HOME") != nullptr ? getenv("HOME") : "";
+    setenv("HOME", "/home/u", 1);
+    Config c;
+    ASSERT_EQ(c.parse("[model]\npath = '~/m.gguf'\nname = '~/m'\n[sessions]\ndir = '~'\n"), WEIR_OK)
+        << c.error.text;
+    EXPECT_STREQ(c->model.path, "/home/u/m.gguf");
+    EXPECT_STREQ(c->model.name, "~/m");
+    EXPECT_STREQ(c->sessions.dir, "/home/u");
+    for (const char *path : { "~u/m", "a/~/m", "/~", "" }) {
+        ASSERT_EQ(c.set(std::string("model.path=") + path), WEIR_OK);
+        EXPECT_STREQ(c->model.path, path);
+    }
+    EXPECT_EQ(c.set("model.path=~/" + std::string(4090, 'x')), WEIR_ECONFIG);
+    setenv("HOME", "/a\nb", 1);
+    EXPECT_EQ(c.set("model.path=~/m"), WEIR_ECONFIG) << "a control character";
+    unsetenv("HOME");
+    EXPECT_EQ(c.set("model.path=~/m"), WEIR_ECONFIG);
+    EXPECT_TRUE(holds(c.error.text, "HOME is not set")) << c.error.text;
+    setenv("HOME", before.c_str(), 1);
+}
+
+TEST(Config, HelpShowsWholeNumbers)
+{
+    weir_buffer text = {};
+    ASSERT_EQ(weir_config_describe(&text), WEIR_OK);
+    EXPECT_TRUE(holds(text.data, "# Integer, -1 to 9007199254740991\n"));
+    EXPECT_FALSE(holds(text.data, "e+"));
+    weir_buffer_free(&text);
+    Config c;
+    EXPECT_EQ(c.set("sampling.seed=-2"), WEIR_ECONFIG);
+    EXPECT_TRUE(holds(c.error.text, "between -1 and 9007199254740991")) << c.error.text;
+}
+
+/* Each with line and column, and nothing of the file is taken. */
 TEST(Config, HostileFilesNameLineColumnAndKey)
 {
     const struct {

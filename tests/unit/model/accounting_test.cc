@@ -370,7 +370,7 @@ TEST_F(Accounting, APlanThatDoesNotFitSaysTheArithmetic)
         EXPECT_EQ(engine_.plan(support::golden("tq"), { memory }), WEIR_EFULL) << memory;
         EXPECT_NE(strstr(engine_.text(), "the plan does not fit"), nullptr) << engine_.text();
     }
-    for (const char *part : { "weights", "page tables", "tokenizer", "requests", "1.0 MiB (memory.host)" })
+    for (const char *part : { "weights", "page tables", "model tables", "1.0 MiB (memory.host)" })
         EXPECT_NE(strstr(engine_.text(), part), nullptr) << part << " in " << engine_.text();
 }
 

@@ -120,6 +120,38 @@ TEST(Facts, OfTheDemo)
     EXPECT_GE(facts.activation_bytes, (256 + 4) * facts.activation_row_bytes) << "a chunk and a row of each sequence";
 }
 
+/* Of `weir plan`, of the text, of its JSON and of the prefill table: one figure. */
+TEST(Command, ActivationsAreThoseOfThePlan)
+{
+    const auto json = [](const Outcome &o) {
+        EXPECT_EQ(o.code, 0) << o.err;
+        return json_loads(o.out.c_str(), 0, nullptr);
+    };
+    int64_t before = 0;
+    for (const char *chunk : { "64", "256", "1024" }) {
+        json_t *const plan = json(run({ "--json", "--memory", "512MiB", "--chunk", chunk }));
+        json_t *const report = json(run(
+            { "--report", "--json", "--memory", "512MiB", "--chunk", chunk, "--context", "4096" }));
+        json_t *const shape = json_array_get(json_object_get(report, "shapes"), 0);
+        json_t *const row = json_array_get(json_object_get(shape, "prefill"), 0);
+        const int64_t planned =
+            json_integer_value(json_object_get(json_object_get(plan, "accounts"), "activations"));
+        /* Residual stream, mixer and FFN of each row are at least that wide: 192. */
+        EXPECT_GE(planned, (atoi(chunk) + 4) * 3 * 192 * 4) << chunk;
+        EXPECT_GT(planned, before) << chunk;
+        EXPECT_EQ(json_integer_value(json_object_get(shape, "activations")), planned) << chunk;
+        EXPECT_EQ(json_number_value(json_object_get(row, "activations_chunked")), planned) << chunk;
+        EXPECT_GT(json_number_value(json_object_get(row, "activations_whole")), planned) << chunk;
+        char text[64];
+        (void)snprintf(text, sizeof text, "activations %.2f MiB,", double(planned) / (1 << 20));
+        const Outcome table = run({ "--report", "--memory", "512MiB", "--chunk", chunk });
+        EXPECT_TRUE(holds(table.out, text)) << text << "\n" << table.out.substr(0, 1000);
+        before = planned;
+        json_decref(plan);
+        json_decref(report);
+    }
+}
+
 TEST(Command, ReportsOnTheModelWithoutRoomForIt)
 {
     const Outcome o = run({ "--report", "--json", "--context", "65", "--batch", "2", "--format", "f32", "--bandwidth", "100" });

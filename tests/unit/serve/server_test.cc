@@ -99,6 +99,29 @@ TEST_F(Server, WithoutAFolderSessionsAreNotSupported)
     EXPECT_NE(reply.find("sessions.dir"), std::string::npos) << reply;
 }
 
+TEST_F(Server, TimeBetweenTokensIsLoggedWhereThereAreTwo)
+{
+    int                 log[2] = { -1, -1 };
+    weir_server_options options = default_options();
+    ASSERT_EQ(0, pipe(log));
+    options.log_fd = log[1];
+    open({ 2, 4096, 100, 0 }, options);
+    for (const int n : { 1, 2 }) {
+        const std::string reply = ask(
+            "/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":)" +
+                                        std::to_string(n) + R"(,"ignore_eos":true})");
+        EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
+        const std::string line = http::read_pipe(log[0]);
+        EXPECT_NE(std::string::npos, line.find(R"("tokens_out":)" + std::to_string(n))) << line;
+        EXPECT_NE(std::string::npos, line.find(R"("finish":"length")")) << line;
+        EXPECT_EQ(n > 1, line.find("itl_ms") != std::string::npos) << line;
+    }
+    weir_server_close(server_);
+    server_ = nullptr;
+    close(log[0]);
+    close(log[1]);
+}
+
 TEST_F(Server, UnknownFieldsAreSaidInAHeaderAndInTheLog)
 {
     int                 log[2] = { -1, -1 };
