@@ -61,7 +61,8 @@ class EmulatedGpu : public Asking<support::Folder> {
     EmulatedGpu() : Asking("emulated-gpu", 512) {}
     void begin(const char *model, const char *device, const char *format, std::vector<const char *> more = {})
     {
-        more.insert(more.end(), { device, format });
+        /* This program's table has the reference for the CPU: weights in a layout that it reads, whatever this machine prefers. */
+        more.insert(more.end(), { device, format, "kernels.isa=v2" });
         start(model, more);
     }
     void in_company(const std::vector<int32_t> &ids, const Answer &want, const std::string &what)
